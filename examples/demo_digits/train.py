@@ -1,0 +1,3 @@
+"""Both training phases: each hands model, processor and dataset to a trainer as TRL ships it."""
+
+from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer

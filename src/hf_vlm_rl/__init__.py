@@ -1,0 +1,50 @@
+"""Vision-language models as policies for TRL's stock trainers."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .errors import ImageError, TicketError, UnsupportedModelError
+
+if TYPE_CHECKING:
+    from .auto import AutoVLMPolicy
+    from .families import VLMFamily, register_family
+    from .processing import VLMTokenizer
+    from .registration import register
+    from .store import ImageStore
+    from .tickets import TicketCodec
+
+__version__ = "0.1.0"
+
+# Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
+_HOME = {
+    "AutoVLMPolicy": "auto",
+    "ImageStore": "store",
+    "TicketCodec": "tickets",
+    "VLMFamily": "families",
+    "VLMTokenizer": "processing",
+    "register": "registration",
+    "register_family": "families",
+}
+
+__all__ = [
+    "AutoVLMPolicy",
+    "ImageError",
+    "ImageStore",
+    "TicketCodec",
+    "TicketError",
+    "UnsupportedModelError",
+    "VLMFamily",
+    "VLMTokenizer",
+    "register",
+    "register_family",
+]
+
+
+def __getattr__(name: str):
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

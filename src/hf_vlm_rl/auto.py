@@ -1,0 +1,251 @@
+"""`AutoVLMPolicy`: from a checkpoint to a policy and its processing class."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import transformers
+from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from .errors import UnsupportedModelError
+from .families import VLMFamily, family_for, register_family
+from .policy import VLMPolicy, make_policy
+from .processing import VLMTokenizer
+from .processing_state import ProcessingState
+from .retype import retype
+from .store import ImageStore
+
+# Arguments that say where a checkpoint is: for the config, the model and the processor alike.
+HUB_ARGUMENTS = (
+    "cache_dir",
+    "force_download",
+    "local_files_only",
+    "proxies",
+    "revision",
+    "subfolder",
+    "token",
+    "trust_remote_code",
+)
+PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
+
+
+class AutoVLMPolicy:
+    """Loads vision-language models as policies for stock trainers.
+
+    ```python
+    policy = AutoVLMPolicy.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
+    trainer = GRPOTrainer(model=policy, processing_class=policy.processing_class, ...)
+    ```
+    """
+
+    def __init__(self):
+        raise OSError(
+            "AutoVLMPolicy is designed to be instantiated with AutoVLMPolicy.from_pretrained(id) "
+            "or AutoVLMPolicy.from_config(config, processor)."
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        min_tiles: int | None = None,
+        max_tiles: int | None = None,
+        image_store: ImageStore | None = None,
+        **kwargs: Any,
+    ) -> PreTrainedModel:
+        """Load a checkpoint.
+
+        Args:
+            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows.
+            min_pixels: Smallest image area after resizing, in pixels (Qwen families).
+            max_pixels: Largest image area after resizing, in pixels (Qwen families).
+            min_tiles: Fewest tiles per image, thumbnail aside (InternVL).
+            max_tiles: Most tiles per image, thumbnail aside (InternVL).
+            image_store: Where tickets find their images. Default: the process-wide store.
+            **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`,
+                `quantization_config`, `device_map`, `revision`, `token`, `cache_dir`,
+                `local_files_only`, `trust_remote_code` (default False), ...
+
+        Returns:
+            The stock `PreTrainedModel` of the checkpoint, re-typed in place (see `policy`), with
+            `.processing_class` for the trainer.
+
+        Raises:
+            UnsupportedModelError: If no family describes the checkpoint.
+            ValueError: If an image option does not exist for its family.
+        """
+        source = os.fspath(pretrained_model_name_or_path)
+        hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
+        located = {key: value for key, value in hub.items() if key != "trust_remote_code"}
+        config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
+        if not config_dict and (Path(source) / "adapter_config.json").is_file():
+            raise UnsupportedModelError(
+                f"{source!r} holds a PEFT adapter and no model. Load its base with AutoVLMPolicy, "
+                "then PeftModel.from_pretrained(policy, adapter)."
+            )
+        family = family_for(config_dict.get("model_type"), source)
+        given = (min_pixels, max_pixels, min_tiles, max_tiles)
+        options = _image_options(family, dict(zip(PROCESSOR_OPTIONS, given, strict=True)))
+        config = kwargs.pop("config", None)
+        if config is None:
+            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+        processor = AutoProcessor.from_pretrained(
+            source, padding_side="left", truncation_side="left", **options, **hub
+        )
+        processing_class = make_processing_class(processor, config, family, image_store)
+        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+        model = model_class.from_pretrained(source, config=config, **hub, **kwargs)
+        return _finish(model, processing_class)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PreTrainedConfig,
+        processor: ProcessorMixin,
+        *,
+        image_store: ImageStore | None = None,
+        **kwargs: Any,
+    ) -> PreTrainedModel:
+        """A policy with random weights.
+
+        Args:
+            config: Config of a known family.
+            processor: The native processor to go with it; becomes the processing class.
+            image_store: As in `from_pretrained`.
+            **kwargs: `dtype`, `attn_implementation`, as for `AutoModel.from_config`.
+        """
+        family = family_for(config.model_type, type(config).__name__)
+        processing_class = make_processing_class(processor, config, family, image_store)
+        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+        return _finish(model_class._from_config(config, **kwargs), processing_class)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        *,
+        image_store: ImageStore | None = None,
+    ) -> PreTrainedModel:
+        """Make a policy of a loaded model, in place. A policy comes back as it is.
+
+        Args:
+            model: A stock `...ForConditionalGeneration` model of a known family.
+            processor: Its native processor, re-typed in place as well.
+            image_store: As in `from_pretrained`.
+        """
+        if isinstance(model, VLMPolicy):
+            return model
+        family = family_for(model.config.model_type, type(model).__name__)
+        processing_class = make_processing_class(processor, model.config, family, image_store)
+        return _finish(model, processing_class)
+
+    @staticmethod
+    def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
+        """Add a family for this process; see `hf_vlm_rl.register_family`."""
+        register_family(family, exist_ok)
+
+
+def make_processing_class(
+    processor: ProcessorMixin,
+    config: PreTrainedConfig,
+    family: VLMFamily,
+    image_store: ImageStore | None = None,
+) -> VLMTokenizer:
+    """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
+
+    Args:
+        processor: The checkpoint's own processor. One that is re-typed already comes back as is.
+        config: The model's config.
+        family: The model's row.
+        image_store: Default: the process-wide store.
+
+    Raises:
+        UnsupportedModelError: If `processor` is no multimodal processor.
+    """
+    if isinstance(processor, VLMTokenizer):
+        return processor
+    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
+        raise UnsupportedModelError(
+            f"Got a {type(processor).__name__} for a {family.model_type} model. Expected its "
+            "processor, with a tokenizer, an image processor and an image token; check that the "
+            "checkpoint has processor_config.json or preprocessor_config.json."
+        )
+    tokenizer = processor.tokenizer
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    video_token = getattr(processor, "video_token", None)
+    feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    texts = dict.fromkeys((processor.image_token, feature_token, video_token))
+    sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
+    if video_token is not None:
+        sampled_never.add(tokenizer.get_vocab().get(video_token))
+    retype(processor, VLMTokenizer)
+    processor._vlm = ProcessingState(
+        family=family,
+        store=image_store or _default_store(),
+        placeholder_id=config.image_token_id,
+        placeholder_texts=tuple(text for text in texts if text),
+        ordinary_ids=_ordinary_ids(tokenizer, config),
+        never_sampled=tuple(sorted(sampled_never - {None})),
+    )
+    return processor
+
+
+def _finish(model: PreTrainedModel, processing_class: VLMTokenizer) -> PreTrainedModel:
+    generation = model.generation_config
+    if generation.pad_token_id is None:
+        generation.pad_token_id = processing_class.pad_token_id
+    known = generation.eos_token_id
+    known = [] if known is None else [known] if isinstance(known, int) else list(known)
+    if processing_class.eos_token_id not in known:
+        # The chat template ends a turn with the tokenizer's eos; without it, generation runs on.
+        known.append(processing_class.eos_token_id)
+        generation.eos_token_id = known if len(known) > 1 else known[0]
+    return make_policy(model, processing_class)
+
+
+def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[str, int]:
+    chosen = {key: value for key, value in given.items() if value is not None}
+    unknown = sorted(set(chosen) - set(family.processor_options))
+    if unknown:
+        raise ValueError(
+            f"Got {', '.join(unknown)} for a {family.model_type} model. It takes "
+            f"{', '.join(family.processor_options) or 'none of ' + ', '.join(PROCESSOR_OPTIONS)}."
+        )
+    return {family.processor_options[key]: value for key, value in chosen.items()}
+
+
+def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:
+    reserved = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    rows = config.get_text_config().vocab_size
+    return [
+        index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved
+    ]
+
+
+def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:
+    """The class that transformers has for a family in one of its name tables."""
+    # By name, not through AutoModel: `register()` may have pointed the Auto classes to us.
+    if family.model_type not in names:
+        raise UnsupportedModelError(
+            f"transformers {transformers.__version__} has no image-text-to-text model of type "
+            f"{family.model_type!r}."
+        )
+    return getattr(transformers, names[family.model_type])
+
+
+_store: ImageStore | None = None
+
+
+def _default_store() -> ImageStore:
+    global _store
+    if _store is None:
+        _store = ImageStore()
+    return _store

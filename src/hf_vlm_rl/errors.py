@@ -1,0 +1,20 @@
+"""The errors users see. Each inherits the standard exception a caller would already catch.
+
+- `ImageError`: an image cannot be used, or images and placeholders do not match.
+- `TicketError`: a ticket is damaged, or the store has no image for it.
+- `UnsupportedModelError`: no family row describes the model.
+
+Every message says what was given, what was expected and how to fix it, and names the row.
+"""
+
+
+class ImageError(ValueError):
+    """An image cannot be read, or the images of a row do not fit its placeholders."""
+
+
+class TicketError(LookupError):
+    """A ticket cannot be turned back into an image."""
+
+
+class UnsupportedModelError(ValueError):
+    """No `VLMFamily` describes this kind of model."""

@@ -1,0 +1,151 @@
+"""The policy type: the stock transformers model, re-typed in place, that understands tickets.
+
+`VLMPolicy` is mixed into the `...ForConditionalGeneration` object and `VLMBackbone` into its
+multimodal backbone. Neither adds a module, a parameter or a config entry: state-dict keys,
+`architectures` and saved files are those of the bare model, and with no image and no ticket it
+computes exactly what the bare model computes.
+"""
+
+import functools
+import inspect
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from .families import VLMFamily
+from .lora import lora_config
+from .processing import VLMTokenizer
+from .resolve import resolve
+from .retype import Retyped, retype
+
+
+class NeverSample(LogitsProcessor):
+    """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image.
+
+    Args:
+        token_ids: The tokens.
+    """
+
+    def __init__(self, token_ids: Iterable[int]):
+        self.token_ids = sorted(token_ids)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Scores of shape (B, V), with the columns of `token_ids` at -inf."""
+        index = torch.tensor(self.token_ids, device=scores.device)
+        return scores.index_fill(-1, index, -torch.inf)
+
+
+class _Carried:
+    """Holds the processing class on a module: deep copies of the module share it."""
+
+    def __init__(self, processing_class: VLMTokenizer):
+        self.processing_class = processing_class
+
+    def __deepcopy__(self, memo: dict) -> "_Carried":
+        return self
+
+
+class VLMBackbone(Retyped):
+    """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
+
+    Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are
+    resolved here and not in the causal-LM forward.
+    """
+
+    _vlm: _Carried
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        names = list(inspect.signature(stock.forward).parameters)[1:]
+
+        @functools.wraps(stock.forward)
+        def forward(self, *args, **kwargs):
+            kwargs.update(zip(names, args, strict=False))
+            return stock.forward(self, **resolve(self, kwargs))
+
+        return {"forward": forward}
+
+    @property
+    def processing_class(self) -> VLMTokenizer:
+        """The processing class that emitted the tickets this backbone resolves."""
+        return self._vlm.processing_class
+
+
+class VLMPolicy(Retyped):
+    """Mixed into the causal-LM model; see the module docstring."""
+
+    _vlm: _Carried
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        names = list(inspect.signature(stock.generate).parameters)[1:]
+
+        @functools.wraps(stock.generate)
+        def generate(self, *args, **kwargs):
+            kwargs.update(zip(names, args, strict=False))
+            return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
+
+        return {"generate": generate}
+
+    @property
+    def processing_class(self) -> VLMTokenizer:
+        """The processing class for trainers: the native processor, tokenizer-shaped."""
+        return self._vlm.processing_class
+
+    @property
+    def family(self) -> VLMFamily:
+        """The row that describes this kind of model."""
+        return self.processing_class._vlm.family
+
+    @property
+    def placeholder_ids(self) -> tuple[int, ...]:
+        """Ids of image and video placeholders, which `generate` never samples."""
+        return self.processing_class._vlm.never_sampled
+
+    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
+        """A `peft.LoraConfig` for this model; see `hf_vlm_rl.lora.lora_config`."""
+        return lora_config(self, r, target, **peft_kwargs)
+
+    def freeze(self, vision: bool = True, projector: bool = True) -> "VLMPolicy":
+        """Stop gradients to the vision tower and projector (each if True). Returns the policy."""
+        if vision:
+            self.get_submodule(self.family.vision).requires_grad_(False)
+        if projector:
+            for path in self.family.projector:
+                self.get_submodule(path).requires_grad_(False)
+        return self
+
+    @torch.no_grad()
+    def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
+        given = kwargs.pop("inputs", None)
+        if given is not None:
+            kwargs["input_ids"] = given
+        prompt = kwargs.get("input_ids")
+        kwargs = resolve(self.base_model, kwargs)
+        processors = kwargs.pop("logits_processor", None) or []
+        kwargs["logits_processor"] = LogitsProcessorList(
+            [*processors, NeverSample(self.placeholder_ids)]
+        )
+        output = generate(**kwargs)
+        restored = kwargs.get("input_ids")
+        if restored is not None and restored is not prompt:
+            # Callers compare or re-use the prompt that they passed: give it back with its tickets.
+            sequences = output if isinstance(output, torch.Tensor) else output.sequences
+            copies = len(sequences) // len(prompt)
+            sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(copies, dim=0)
+        return output
+
+
+def make_policy(model: Any, processing_class: VLMTokenizer) -> Any:
+    """Re-type `model` and its backbone in place; a policy only gets the processing class.
+
+    Args:
+        model: A stock `...ForConditionalGeneration` model.
+        processing_class: From `auto.make_processing_class`, for the same checkpoint.
+    """
+    carried = _Carried(processing_class)
+    for module, mixin in ((model.base_model, VLMBackbone), (model, VLMPolicy)):
+        retype(module, mixin)._vlm = carried
+    return model

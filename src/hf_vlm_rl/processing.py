@@ -1,0 +1,369 @@
+"""The processing class: a checkpoint's own processor that is also shaped like a tokenizer.
+
+Trainers get from it the native text (same ids, same placeholder runs) and, in place of pixel
+tensors, tickets in the one layout that every TRL version slices by image:
+
+    pixel_values     int64 (N, 1): the ticket of each image, in row order
+    image_grid_thw   int64 (N, 3): ones
+
+Saved, it is the native processor: same files, same `processor_class`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from transformers import BatchFeature
+
+from .chat import check_no_placeholder, fill_images, normalize
+from .errors import ImageError
+from .image_cache import ProcessedImage
+from .images import is_image_list, load_rgb
+from .processing_state import ProcessingState
+from .retype import Retyped
+from .tickets import TicketCodec
+
+# What tokenizers add on request; everything else a native processor returns stays inside.
+TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
+PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
+TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
+
+
+def _from_tokenizer(name: str) -> property:
+    return property(
+        lambda self: getattr(self.tokenizer, name),
+        lambda self, value: setattr(self.tokenizer, name, value),
+        doc=f"`tokenizer.{name}`.",
+    )
+
+
+class VLMTokenizer(Retyped):
+    """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
+
+    tokenizer: Any
+    image_token: str
+    _vlm: ProcessingState
+
+    all_special_ids = _from_tokenizer("all_special_ids")
+    all_special_tokens = _from_tokenizer("all_special_tokens")
+    bos_token = _from_tokenizer("bos_token")
+    bos_token_id = _from_tokenizer("bos_token_id")
+    convert_ids_to_tokens = _from_tokenizer("convert_ids_to_tokens")
+    convert_tokens_to_ids = _from_tokenizer("convert_tokens_to_ids")
+    convert_tokens_to_string = _from_tokenizer("convert_tokens_to_string")
+    encode = _from_tokenizer("encode")
+    eos_token = _from_tokenizer("eos_token")
+    eos_token_id = _from_tokenizer("eos_token_id")
+    get_added_vocab = _from_tokenizer("get_added_vocab")
+    get_vocab = _from_tokenizer("get_vocab")
+    init_kwargs = _from_tokenizer("init_kwargs")
+    is_fast = _from_tokenizer("is_fast")
+    model_max_length = _from_tokenizer("model_max_length")
+    name_or_path = _from_tokenizer("name_or_path")
+    pad = _from_tokenizer("pad")
+    pad_token = _from_tokenizer("pad_token")
+    pad_token_id = _from_tokenizer("pad_token_id")
+    padding_side = _from_tokenizer("padding_side")
+    special_tokens_map = _from_tokenizer("special_tokens_map")
+    tokenize = _from_tokenizer("tokenize")
+    truncation_side = _from_tokenizer("truncation_side")
+    unk_token = _from_tokenizer("unk_token")
+    unk_token_id = _from_tokenizer("unk_token_id")
+    vocab_size = _from_tokenizer("vocab_size")
+
+    def __len__(self) -> int:
+        """Number of tokens, added ones included."""
+        return len(self.tokenizer)
+
+    @property
+    def image_store(self):
+        """The `ImageStore` that holds the images of the tickets this object emits."""
+        return self._vlm.store
+
+    @property
+    def codec(self) -> TicketCodec:
+        """Writes tickets into ids (`encode_prompt`) and reads them back."""
+        return self._vlm.codec
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | Sequence[str] | None = None,
+        videos: Any = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """Tokenize rows of text, with each image placeholder expanded as the model expects.
+
+        Args:
+            images: None, one image, a flat list (assigned to the rows by their placeholders), or
+                one list (or None) per row. See `images.load_rgb` for what an image can be.
+            text: One string or a list of B strings.
+            videos: Not supported; pass frames as images.
+            **kwargs: What the native processor takes. Without `return_tensors`, ids are lists.
+
+        Returns:
+            `input_ids` and `attention_mask`, (B, L) or B lists; if there are N > 0 images,
+            `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones. Families
+            with prefix attention have a second column: prompt tokens after the last image.
+
+        Raises:
+            ImageError: If a row's images and placeholders differ in number, or an image is
+                unusable. The message names the row.
+        """
+        if videos is not None:
+            raise ValueError("Got videos, which tickets do not carry. Pass their frames as images.")
+        if text is None:
+            raise ValueError("Got no text. Pass text with one placeholder per image.")
+        rows = [text] if isinstance(text, str) else list(text)
+        row_images = self._images_by_row(images, rows)
+        text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
+        kwargs = kwargs | text_kwargs
+        padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
+        encoded = [
+            self._encode_row(index, row, images_of_row, kwargs)
+            for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True))
+        ]
+        batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
+        batch = self._pad_batch(batch, kwargs.get("max_length"), **padding)
+        if tickets := [ticket for row in encoded for ticket in row["tickets"]]:
+            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64)
+            batch["image_grid_thw"] = torch.ones(len(tickets), 3, dtype=torch.int64)
+        return batch
+
+    def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `apply_chat_template`, for one conversation or a list of them.
+
+        Content may be a string or blocks. An image block holds its image under `image`, `url`,
+        `path`, `base64` or `image_url`, in any form `images.load_rgb` reads.
+
+        Raises:
+            ImageError: If a text contains this model's placeholder, or as `__call__` does.
+        """
+        conversations, batched = normalize(conversation)
+        for row, messages in enumerate(conversations):
+            check_no_placeholder(messages, self._vlm.placeholder_texts, row)
+        return super().apply_chat_template(
+            conversations if batched else conversations[0], *args, **kwargs
+        )
+
+    def encode_prompt(
+        self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
+    ) -> dict[str, list[int]]:
+        """One prompt as ids that carry their images, for trainers that take only `input_ids`.
+
+        Args:
+            messages: A conversation. Image blocks without an image are filled from `images`; if
+                there are no blocks, the images go before the first user text.
+            images: The images of the row, in order.
+            **columns: JSON-like values (ground truth, ...) that travel with the row's tickets.
+
+        Returns:
+            `input_ids` and `attention_mask`, each of length L: those of the native prompt, with
+            a ticket written into each image's run. The images are kept on disk (`image_store`).
+
+        Raises:
+            ImageError: As `apply_chat_template`; or columns were given without an image.
+            TicketError: If an image has too few tokens in a row to hold a ticket.
+        """
+        conversation = fill_images(messages, images)
+        encoded = self.apply_chat_template(
+            [conversation], add_generation_prompt=True, tokenize=True, return_dict=True
+        )
+        ids = encoded["input_ids"][0]
+        tickets = encoded["pixel_values"].tolist() if "pixel_values" in encoded else []
+        if columns and not tickets:
+            raise ImageError(
+                f"Got the columns {sorted(columns)} but no image. Columns travel with an image's "
+                "ticket; rows without images cannot carry any."
+            )
+        kept = [self._vlm.keep(ticket[0], columns, *ticket[1:]) for ticket in tickets]
+        lengths = [self.processed(ticket).tokens for ticket in kept]
+        return {
+            "input_ids": self.codec.write(ids, kept, lengths),
+            "attention_mask": [1] * len(ids),
+        }
+
+    def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `decode`; tickets inside the ids read as the placeholders they replace."""
+        return super().decode(self._erase_tickets(token_ids), *args, **kwargs)
+
+    def batch_decode(self, sequences: Any, *args: Any, **kwargs: Any) -> list[str]:
+        """The native `batch_decode`; tickets inside the ids read as placeholders."""
+        return super().batch_decode(self._erase_tickets(sequences), *args, **kwargs)
+
+    def processed(self, ticket: int) -> ProcessedImage:
+        """What the native image processor makes of a ticket's image; processed once, then cached.
+
+        Raises:
+            TicketError: If the store does not have the image.
+        """
+        cached = self._vlm.processed.get(ticket)
+        if cached is None:
+            stored = self._vlm.store.get(ticket)
+            cached = self._process_one(stored.image, stored.options)
+            self._vlm.processed.put(ticket, cached)
+        return cached
+
+    def _images_by_row(self, images: Any, rows: list[str]) -> list[list]:
+        counts = [row.count(self.image_token) for row in rows]
+        if images is None:
+            by_row = [[] for _ in rows]
+        elif not is_image_list(images):
+            by_row = _deal([images], counts)
+        elif any(entry is None or is_image_list(entry) for entry in images):
+            if len(images) != len(rows):
+                raise ImageError(
+                    f"Got images for {len(images)} rows but text for {len(rows)}. "
+                    "Pass one list of images (or None) per row."
+                )
+            nested = [[] if entry is None else entry for entry in images]
+            by_row = [list(entry) if is_image_list(entry) else [entry] for entry in nested]
+        else:
+            by_row = _deal(list(images), counts)
+        for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):
+            if len(own) != count:
+                raise ImageError(
+                    f"Row {index} has {count} image placeholders ({self.image_token!r}) but "
+                    f"{len(own)} images. Pass one image per placeholder, in order; where the text "
+                    f"only talks about {self.image_token!r}, rephrase it."
+                )
+        return [
+            [_load(image, row, index) for index, image in enumerate(own)]
+            for row, own in enumerate(by_row)
+        ]
+
+    def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
+        try:
+            if images or not self._vlm.family.needs_image:
+                # Row by row: native processors disagree on nested lists with empty rows.
+                out = super().__call__(images=[images] if images else None, text=[text], **kwargs)
+            else:
+                text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
+                out = self.tokenizer([text], **text_only)
+        except (ImageError, TypeError):
+            raise
+        except ValueError as error:
+            raise ImageError(f"Row {index}: {error}") from error
+        row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
+        row["input_ids"] = _first(out["input_ids"])
+        row["attention_mask"] = [1] * len(row["input_ids"])
+        row["tickets"] = self._tickets_of_row(index, row["input_ids"], out, images)
+        return row
+
+    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[list[int]]:
+        tickets = out["pixel_values"][:, 0].tolist() if images else []
+        expected = sum(self.processed(ticket).tokens for ticket in tickets)
+        found = ids.count(self._vlm.placeholder_id)
+        if found != expected:
+            raise ImageError(
+                f"Row {row} has {found} image tokens where its {len(images)} images have {expected}. "
+                "Either its text contains the placeholder literally (rephrase it), or truncation "
+                "cut an image (raise max_length)."
+            )
+        if not self._vlm.family.prefix_attention:
+            return [[ticket] for ticket in tickets]
+        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
+        return [[ticket, tail] for ticket in tickets]
+
+    def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
+        # The native __call__ asks this for pixels and replacement texts: answer with tickets.
+        flat = [image for row in images for image in (row if is_image_list(row) else [row])]
+        defaults = self._default_images_kwargs()
+        options = {
+            key: value
+            for key, value in images_kwargs.items()
+            if key != "return_tensors" and (key not in defaults or defaults[key] != value)
+        }
+        if self._vlm.family.alone_differs and len(flat) > 1:
+            options["alone"] = False
+        tickets = [self._vlm.store.put(image, options) for image in flat]
+        inputs = {
+            "pixel_values": torch.tensor(tickets, dtype=torch.int64).unsqueeze(1),
+            "num_patches": [1] * len(flat),
+        }
+        return inputs, [self.processed(ticket).replacement for ticket in tickets]
+
+    def _process_one(self, image: Any, options: Mapping[str, Any]) -> ProcessedImage:
+        options = dict(options)
+        copies = 1 if options.pop("alone", True) else 2
+        arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
+        inputs, replacements = super()._process_images([[image] * copies], **arguments)
+        if copies > 1:
+            inputs = {
+                key: value[:1] if isinstance(value, torch.Tensor) else value
+                for key, value in inputs.items()
+            }
+        ids = self.tokenizer(replacements[0], add_special_tokens=False)["input_ids"]
+        return ProcessedImage(dict(inputs), replacements[0], ids.count(self._vlm.placeholder_id))
+
+    def _default_images_kwargs(self) -> dict[str, Any]:
+        merged = self._merge_kwargs(tokenizer_init_kwargs=self.tokenizer.init_kwargs)
+        return dict(merged["images_kwargs"])
+
+    def _pad_batch(
+        self,
+        batch: dict[str, list],
+        max_length: int | None,
+        padding: bool | str = False,
+        padding_side: str | None = None,
+        pad_to_multiple_of: int | None = None,
+        return_tensors: str | None = None,
+    ) -> BatchFeature:
+        if padding:
+            extra = {key: batch.pop(key) for key in TEXT_OUTPUTS if key in batch}
+            batch = self.tokenizer.pad(
+                batch,
+                padding=padding,
+                max_length=max_length,
+                padding_side=padding_side,
+                pad_to_multiple_of=pad_to_multiple_of,
+            )
+            side = padding_side or self.padding_side
+            length = len(batch["input_ids"][0])
+            if "offset_mapping" in extra:
+                # Padding covers no character, as a tokenizer's own padding does.
+                extra["offset_mapping"] = [
+                    _pad_row(row, (0, 0), length, side) for row in extra["offset_mapping"]
+                ]
+            batch = dict(batch) | extra
+        return BatchFeature(
+            batch, tensor_type=return_tensors, skip_tensor_conversion=["text_replacement_offsets"]
+        )
+
+    def _erase_tickets(self, ids: Any) -> Any:
+        if isinstance(ids, torch.Tensor):
+            if not bool((ids == self._vlm.placeholder_id).any()):
+                return ids
+            ids = ids.tolist()
+        if not is_image_list(ids) or not ids:
+            return ids
+        if isinstance(ids[0], int):
+            return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
+        return [self._erase_tickets(row) for row in ids]
+
+
+def _deal(images: list, counts: list[int]) -> list[list]:
+    if len(images) != sum(counts):
+        raise ImageError(
+            f"Got {len(images)} images for {len(counts)} rows with {counts} image placeholders. "
+            "Pass as many images as placeholders, or one list of images per row."
+        )
+    remaining = iter(images)
+    return [[next(remaining) for _ in range(count)] for count in counts]
+
+
+def _load(image: Any, row: int, index: int) -> Any:
+    try:
+        return load_rgb(image)
+    except ImageError as error:
+        raise ImageError(f"Row {row}, image {index}: {error}") from error
+
+
+def _first(value: Any) -> list:
+    first = value[0]
+    return first.tolist() if hasattr(first, "tolist") else list(first)
+
+
+def _pad_row(row: list, filler: Any, length: int, side: str) -> list:
+    missing = [filler] * (length - len(row))
+    return missing + row if side == "left" else row + missing

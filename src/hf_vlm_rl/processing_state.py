@@ -1,0 +1,53 @@
+"""What a processing class knows beyond the native processor: one object, one attribute."""
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from .families import VLMFamily
+from .image_cache import ImageCache
+from .store import ImageStore
+from .tickets import TicketCodec
+
+PROCESSED_BYTES = 512 << 20
+
+
+class ProcessingState:
+    """Family, store, caches and codec of one processing class.
+
+    Args:
+        family: The model's row.
+        store: Where images live.
+        placeholder_id: The id of one image feature (`config.image_token_id`).
+        placeholder_texts: Strings that no user text may contain.
+        ordinary_ids: Ids that tickets inside ids may use.
+        never_sampled: Ids of image and video placeholders.
+    """
+
+    def __init__(
+        self,
+        family: VLMFamily,
+        store: ImageStore,
+        placeholder_id: int,
+        placeholder_texts: tuple[str, ...],
+        ordinary_ids: list[int],
+        never_sampled: tuple[int, ...],
+    ):
+        self.family = family
+        self.store = store
+        self.placeholder_id = placeholder_id
+        self.placeholder_texts = placeholder_texts
+        self.never_sampled = never_sampled
+        self.codec = TicketCodec(placeholder_id, ordinary_ids)
+        self.processed = ImageCache(PROCESSED_BYTES)
+
+    # Copies of a policy share the caches; a worker's copy starts with empty ones.
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+    def __getstate__(self) -> dict:
+        return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES)}
+
+    def keep(self, ticket: int, columns: Mapping[str, Any], tail: int | None = None) -> int:
+        """Keep a ticket's image on disk, with columns; returns the ticket that stands for both."""
+        stored = self.store.get(ticket)
+        return self.store.put(stored.image, stored.options, columns, tail, keep=True)

@@ -1,0 +1,56 @@
+"""Give an existing object a subclass of its own class, in place.
+
+The subclass keeps the name and module of the stock class. Whatever asks for them sees the stock
+class: `architectures` in config.json, `processor_class` in processor_config.json, and transformers'
+checkpoint key conversions, which it skips for classes that live outside its own package.
+"""
+
+import functools
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Retyped:
+    """Base of the mixins. Subclasses may add per-class members in `_members`."""
+
+    _stock_class: type
+    _mixin: type
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        return {}
+
+    # The stock name leads pickle to the stock class, so say how to find this one.
+    def __reduce_ex__(self, protocol: Any) -> tuple:
+        return (_new, (self._stock_class, self._mixin), *super().__reduce_ex__(protocol)[2:])
+
+
+def retype(obj: T, mixin: type[Retyped]) -> T:
+    """Make `obj` an instance of `mixin` as well. A no-op if it is one already.
+
+    Args:
+        obj: Any instance whose class allows assigning `__class__`.
+        mixin: A `Retyped` subclass; its methods take precedence over those of the stock class.
+    """
+    if not isinstance(obj, mixin):
+        obj.__class__ = retyped_class(type(obj), mixin)
+    return obj
+
+
+@functools.cache
+def retyped_class(stock: type, mixin: type[Retyped]) -> type:
+    """The subclass of `mixin` and `stock` that `retype` uses."""
+    members = {
+        "__module__": stock.__module__,
+        "__qualname__": stock.__qualname__,
+        "__doc__": stock.__doc__,
+        "_stock_class": stock,
+        "_mixin": mixin,
+    }
+    return type(stock.__name__, (mixin, stock), members | mixin._members(stock))
+
+
+def _new(stock: type, mixin: type[Retyped]) -> Any:
+    cls = retyped_class(stock, mixin)
+    return cls.__new__(cls)

@@ -1,0 +1,28 @@
+"""The twelve families: which recipe makes which ``config.model_type``."""
+
+from collections.abc import Callable
+
+from . import llava, qwen, siglip, tiled
+from .recipe import Recipe
+
+_RECIPES: dict[str, Callable[[], Recipe]] = {
+    "internvl": tiled.internvl,
+    "qwen2_vl": qwen.qwen2_vl,
+    "qwen2_5_vl": qwen.qwen2_5_vl,
+    "qwen3_vl": qwen.qwen3_vl,
+    "gemma3": siglip.gemma3,
+    "llava": llava.llava,
+    "llava_next": llava.llava_next,
+    "llava_onevision": llava.llava_onevision,
+    "idefics3": tiled.idefics3,
+    "smolvlm": tiled.smolvlm,
+    "mistral3": siglip.mistral3,
+    "paligemma": siglip.paligemma,
+}
+
+FAMILIES: tuple[str, ...] = tuple(_RECIPES)
+
+
+def recipe(family: str) -> Recipe:
+    """The configuration and processor of a family's tiny checkpoint."""
+    return _RECIPES[family]()

@@ -1,0 +1,131 @@
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: packed patches, and rotary positions in three parts."""
+
+from typing import Any
+
+from transformers import (
+    Qwen2_5_VLConfig,
+    Qwen2_5_VLProcessor,
+    Qwen2Tokenizer,
+    Qwen2VLConfig,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3VLConfig,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
+
+from . import templates
+from .recipe import CHATML, Recipe, ids, text_config
+from .tokens import qwen_tokenizer
+
+_VISION = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
+_TEMPORAL = {"spatial_merge_size": 2, "temporal_patch_size": 2}
+
+
+def _tokenizer() -> Qwen2Tokenizer:
+    return qwen_tokenizer(
+        (*CHATML, *_VISION),
+        {},
+        eos_token="<|im_end|>",
+        pad_token="<|endoftext|>",
+        padding_side="left",
+    )
+
+
+def _marks(tokenizer: Qwen2Tokenizer) -> dict[str, int]:
+    names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
+    words = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
+    return dict(zip(names, ids(tokenizer, *words), strict=True))
+
+
+def _size(patch: int) -> dict[str, int]:
+    """Between 16 and 36 merged patches an image."""
+    area = (2 * patch) ** 2
+    return {"shortest_edge": 16 * area, "longest_edge": 36 * area}
+
+
+def _rope(section: list[int], **kwargs: Any) -> dict[str, Any]:
+    return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": section, **kwargs}
+
+
+def _stops(tokenizer: Qwen2Tokenizer) -> tuple[int, ...]:
+    return ids(tokenizer, "<|im_end|>", "<|endoftext|>")
+
+
+def qwen2_vl() -> Recipe:
+    tokenizer = _tokenizer()
+    processor = Qwen2VLProcessor(
+        Qwen2VLImageProcessor(size=_size(14)),
+        tokenizer,
+        Qwen2VLVideoProcessor(size=_size(14)),
+        chat_template=templates.QWEN2_VL,
+    )
+    config = Qwen2VLConfig(
+        text_config=text_config(tokenizer, rope_parameters=_rope([2, 3, 3])),
+        vision_config={
+            "depth": 2,
+            "embed_dim": 32,
+            "hidden_size": 64,
+            "num_heads": 2,
+            "patch_size": 14,
+            **_TEMPORAL,
+        },
+        **_marks(tokenizer),
+    )
+    return Recipe(config, processor, _stops(tokenizer))
+
+
+def qwen2_5_vl() -> Recipe:
+    tokenizer = _tokenizer()
+    processor = Qwen2_5_VLProcessor(
+        Qwen2VLImageProcessor(size=_size(14)),
+        tokenizer,
+        Qwen2VLVideoProcessor(size=_size(14)),
+        chat_template=templates.QWEN2_VL,
+    )
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "out_hidden_size": 64,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "patch_size": 14,
+        "window_size": 56,
+        "fullatt_block_indexes": [1],
+    }
+    config = Qwen2_5_VLConfig(
+        text_config=text_config(tokenizer, rope_parameters=_rope([2, 3, 3])),
+        vision_config={**vision, **_TEMPORAL},
+        **_marks(tokenizer),
+    )
+    return Recipe(config, processor, _stops(tokenizer))
+
+
+def qwen3_vl() -> Recipe:
+    tokenizer = _tokenizer()
+    half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    processor = Qwen3VLProcessor(
+        Qwen2VLImageProcessor(size=_size(16), patch_size=16, **half),
+        tokenizer,
+        Qwen3VLVideoProcessor(size=_size(16), patch_size=16),
+        chat_template=templates.QWEN3_VL,
+    )
+    vision = {
+        "depth": 2,
+        "hidden_size": 32,
+        "out_hidden_size": 64,
+        "intermediate_size": 64,
+        "num_heads": 2,
+        "patch_size": 16,
+        "num_position_embeddings": 64,
+        "deepstack_visual_indexes": [0, 1],
+    }
+    rope = _rope([4, 2, 2], mrope_interleaved=True)
+    config = Qwen3VLConfig(
+        text_config=text_config(tokenizer, head_dim=16, rope_parameters=rope),
+        vision_config={**vision, **_TEMPORAL},
+        tie_word_embeddings=True,
+        **_marks(tokenizer),
+    )
+    return Recipe(config, processor, _stops(tokenizer))

@@ -42,9 +42,7 @@ def load_splits(warm_up: int, held_out: int, seed: int) -> dict[str, datasets.Da
     rest, test = train_test_split(
         np.arange(len(digits)), test_size=held_out, stratify=digits, random_state=seed
     )
-    graded, warm = train_test_split(
-        rest, test_size=warm_up, stratify=digits[rest], random_state=seed
-    )
+    graded, warm = train_test_split(rest, test_size=warm_up, stratify=digits[rest], random_state=seed)
     splits = {"warm_up": warm, "graded": graded, "held_out": test}
     parts = {name: _dataset(scans[rows], digits[rows]) for name, rows in splits.items()}
     targets = [[{"role": "assistant", "content": answer}] for answer in parts["warm_up"]["answer"]]

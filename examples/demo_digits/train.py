@@ -1,3 +1,1 @@
 """Both training phases: each hands model, processor and dataset to a trainer as TRL ships it."""
-
-from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer

@@ -225,9 +225,7 @@ def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[s
 def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:
     reserved = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
     rows = config.get_text_config().vocab_size
-    return [
-        index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved
-    ]
+    return [index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved]
 
 
 def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:

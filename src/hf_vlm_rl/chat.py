@@ -22,9 +22,7 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
     return [[_message(message) for message in messages] for messages in conversations], batched
 
 
-def check_no_placeholder(
-    messages: Sequence[Mapping], placeholders: Sequence[str], row: int
-) -> None:
+def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str], row: int) -> None:
     """Refuse prompts whose text contains a placeholder: it would be read as an image.
 
     Args:

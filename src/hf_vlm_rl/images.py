@@ -131,8 +131,7 @@ def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
         return PIL.Image.open(io.BytesIO(data))
     except (OSError, ValueError, PIL.Image.DecompressionBombError) as error:
         raise ImageError(
-            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). "
-            f"Expected {ACCEPTED}."
+            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}."
         ) from error
 
 

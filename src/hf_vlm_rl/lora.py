@@ -35,9 +35,7 @@ def lora_config(policy: Any, r: int = 16, target: str | Sequence[str] = "languag
 
 def _targets(policy: Any, target: str) -> list[str]:
     if target not in PARTS:
-        raise ValueError(
-            f"Got target={target!r}. Expected one of {PARTS} or a list of module names."
-        )
+        raise ValueError(f"Got target={target!r}. Expected one of {PARTS} or a list of module names.")
     family = policy.family
     parts = [family.language]
     if target != "language":

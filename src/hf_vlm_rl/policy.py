@@ -125,9 +125,7 @@ class VLMPolicy(Retyped):
         prompt = kwargs.get("input_ids")
         kwargs = resolve(self.base_model, kwargs)
         processors = kwargs.pop("logits_processor", None) or []
-        kwargs["logits_processor"] = LogitsProcessorList(
-            [*processors, NeverSample(self.placeholder_ids)]
-        )
+        kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         output = generate(**kwargs)
         restored = kwargs.get("input_ids")
         if restored is not None and restored is not prompt:

@@ -142,9 +142,7 @@ class VLMTokenizer(Retyped):
         conversations, batched = normalize(conversation)
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
-        return super().apply_chat_template(
-            conversations if batched else conversations[0], *args, **kwargs
-        )
+        return super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)
 
     def encode_prompt(
         self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
@@ -228,8 +226,7 @@ class VLMTokenizer(Retyped):
                     f"only talks about {self.image_token!r}, rephrase it."
                 )
         return [
-            [_load(image, row, index) for index, image in enumerate(own)]
-            for row, own in enumerate(by_row)
+            [_load(image, row, index) for index, image in enumerate(own)] for row, own in enumerate(by_row)
         ]
 
     def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
@@ -290,8 +287,7 @@ class VLMTokenizer(Retyped):
         inputs, replacements = super()._process_images([[image] * copies], **arguments)
         if copies > 1:
             inputs = {
-                key: value[:1] if isinstance(value, torch.Tensor) else value
-                for key, value in inputs.items()
+                key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
             }
         ids = self.tokenizer(replacements[0], add_special_tokens=False)["input_ids"]
         return ProcessedImage(dict(inputs), replacements[0], ids.count(self._vlm.placeholder_id))

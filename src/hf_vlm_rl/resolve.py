@@ -70,9 +70,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     return kwargs | _model_inputs(backbone, input_ids, rows, kwargs)
 
 
-def _rows_beside(
-    processing: Any, input_ids: torch.Tensor, carried: torch.Tensor
-) -> list[RowImages]:
+def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
     """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
     counts = (input_ids == processing._vlm.placeholder_id).sum(dim=1).tolist()
     remaining = carried.tolist()
@@ -151,9 +149,7 @@ def _model_inputs(
     return inputs
 
 
-def _prefix_types(
-    input_ids: torch.Tensor, rows: Sequence[RowImages], placeholder_id: int
-) -> torch.Tensor:
+def _prefix_types(input_ids: torch.Tensor, rows: Sequence[RowImages], placeholder_id: int) -> torch.Tensor:
     """(B, T): 0 for the prompt, whose tokens see each other, 1 for the causal completion."""
     types = torch.ones_like(input_ids)
     for row, images in enumerate(rows):

@@ -155,9 +155,7 @@ class ImageStore:
                 self._notes[ticket] = note
         if note is None:
             return StoredImage(self._image(ticket))
-        return StoredImage(
-            self._image(note["image"]), note["options"], note["columns"], note["tail"]
-        )
+        return StoredImage(self._image(note["image"]), note["options"], note["columns"], note["tail"])
 
     def _image(self, ticket: int) -> PIL.Image.Image:
         with self._lock:
@@ -175,9 +173,7 @@ class ImageStore:
             with PIL.Image.open(path) as opened:
                 image = opened.convert("RGB")
         except (OSError, SyntaxError, ValueError) as error:
-            raise TicketError(
-                f"Cannot read {path} ({error}). Delete it and encode the row again."
-            ) from error
+            raise TicketError(f"Cannot read {path} ({error}). Delete it and encode the row again.") from error
         if image_ticket(image) != ticket:
             raise TicketError(
                 f"{path} holds another image than its name says. Delete it and encode the row again."

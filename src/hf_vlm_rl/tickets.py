@@ -71,9 +71,7 @@ class TicketCodec:
             return None
         return value - (1 << TICKET_BITS) if value >> (TICKET_BITS - 1) else value
 
-    def write(
-        self, ids: Sequence[int], tickets: Sequence[int], lengths: Sequence[int]
-    ) -> list[int]:
+    def write(self, ids: Sequence[int], tickets: Sequence[int], lengths: Sequence[int]) -> list[int]:
         """Write one ticket per image into a row of clean ids.
 
         Args:
@@ -103,9 +101,7 @@ class TicketCodec:
             start += count
         return written
 
-    def read(
-        self, ids: Sequence[int], length_of: Callable[[int], int]
-    ) -> tuple[list[int], list[int]]:
+    def read(self, ids: Sequence[int], length_of: Callable[[int], int]) -> tuple[list[int], list[int]]:
         """Restore a row: the inverse of `write`.
 
         Args:

@@ -42,9 +42,7 @@ def internvl() -> Recipe:
         pad_token="<|endoftext|>",
     )
     processor = InternVLProcessor(
-        GotOcr2ImageProcessor(
-            size=square(_TILE), crop_to_patches=True, min_patches=1, max_patches=6
-        ),
+        GotOcr2ImageProcessor(size=square(_TILE), crop_to_patches=True, min_patches=1, max_patches=6),
         tokenizer,
         InternVLVideoProcessor(size=square(_TILE)),
         image_seq_length=_TILE_TOKENS,
@@ -73,9 +71,7 @@ def idefics3() -> Recipe:
         add_bos_token=True,
     )
     processor = Idefics3Processor(
-        Idefics3ImageProcessor(
-            size={"longest_edge": 2 * _TILE}, max_image_size={"longest_edge": _TILE}
-        ),
+        Idefics3ImageProcessor(size={"longest_edge": 2 * _TILE}, max_image_size={"longest_edge": _TILE}),
         tokenizer,
         image_seq_len=_TILE_TOKENS,
         chat_template=templates.IDEFICS,

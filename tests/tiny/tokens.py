@@ -40,14 +40,11 @@ the right? I don't know; it's hard to say. We'll see what's there at 50% zoom. G
 def _train(
     tokenizer: Tokenizer, size: int, alphabet: Sequence[str]
 ) -> tuple[dict[str, int], list[tuple[str, str]]]:
-    trainer = trainers.BpeTrainer(
-        vocab_size=size, initial_alphabet=list(alphabet), show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=list(alphabet), show_progress=False)
     tokenizer.train_from_iterator(TEXT.splitlines(keepends=True), trainer)
     model = json.loads(tokenizer.to_str())["model"]
     merges = [
-        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge)
-        for merge in model["merges"]
+        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]
     ]
     return model["vocab"], merges
 
@@ -76,9 +73,7 @@ def _piece_pairs(size: int) -> tuple[list[str], list[tuple[str, str]]]:
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split("▁", behavior="merged_with_next"),
-            pre_tokenizers.Split(
-                Regex(r"▁?[A-Za-z]+|▁?[0-9]|\n|▁|[^▁\n0-9A-Za-z]+"), behavior="isolated"
-            ),
+            pre_tokenizers.Split(Regex(r"▁?[A-Za-z]+|▁?[0-9]|\n|▁|[^▁\n0-9A-Za-z]+"), behavior="isolated"),
         ]
     )
     vocab, merges = _train(tokenizer, size, ["▁", "\n", *map(chr, range(33, 127))])
@@ -103,18 +98,14 @@ def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -
     return tokenizer
 
 
-def byte_tokenizer(
-    special: Sequence[str], named: Mapping[str, str], **kwargs
-) -> PreTrainedTokenizerFast:
+def byte_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> PreTrainedTokenizerFast:
     """The generic fast class around a byte-level BPE (Llama 3, Mistral's tekken, SmolLM)."""
     vocab, merges = _byte_pairs(400)
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges))
     backend.pre_tokenizer = _byte_split()
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens(_special(special))
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, extra_special_tokens=dict(named), **kwargs
-    )
+    return PreTrainedTokenizerFast(tokenizer_object=backend, extra_special_tokens=dict(named), **kwargs)
 
 
 def _piece_vocab(special: Sequence[str]) -> tuple[dict[str, int], list[tuple[str, str]]]:
@@ -123,17 +114,13 @@ def _piece_vocab(special: Sequence[str]) -> tuple[dict[str, int], list[tuple[str
     return {word: number for number, word in enumerate(words)}, merges
 
 
-def llama_tokenizer(
-    special: Sequence[str], named: Mapping[str, str], **kwargs
-) -> PreTrainedTokenizerFast:
+def llama_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> PreTrainedTokenizerFast:
     """Llama 2's layout in the generic fast class: a space first, bytes for unknown letters."""
     vocab, merges = _piece_vocab(special)
     backend = Tokenizer(
         models.BPE(vocab=vocab, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True)
     )
-    backend.normalizer = normalizers.Sequence(
-        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
-    )
+    backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     backend.decoder = decoders.Sequence(
         [
             decoders.Replace("▁", " "),
@@ -151,8 +138,6 @@ def llama_tokenizer(
 def gemma_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> GemmaTokenizer:
     """Gemma's own class: pieces with bytes for unknown letters and no space before the text."""
     vocab, merges = _piece_vocab(special)
-    tokenizer = GemmaTokenizer(
-        vocab=vocab, merges=list(merges), extra_special_tokens=dict(named), **kwargs
-    )
+    tokenizer = GemmaTokenizer(vocab=vocab, merges=list(merges), extra_special_tokens=dict(named), **kwargs)
     tokenizer.add_tokens(_special(special), special_tokens=True)
     return tokenizer

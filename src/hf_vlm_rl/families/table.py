@@ -28,9 +28,7 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily("qwen2_5_vl", **_QWEN, note="Any resolution; 3-D positions."),
         VLMFamily(
             "qwen3_vl",
-            **(
-                _QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")}
-            ),
+            **(_QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")}),
             note="Any resolution; 3-D positions; features enter several decoder layers.",
         ),
         VLMFamily(

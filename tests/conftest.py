@@ -1,0 +1,98 @@
+"""Fixtures shared by all tests: offline, single-threaded, tiny random checkpoints."""
+
+import os
+import tempfile
+
+# Before transformers, datasets or hf_vlm_rl read them.
+os.environ["HF_HUB_OFFLINE"] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
+os.environ["HF_VLM_RL_CACHE"] = tempfile.mkdtemp(prefix="hf_vlm_rl-tests-")
+
+import copy
+import functools
+import logging
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from hf_vlm_rl import AutoVLMPolicy, ImageStore
+from tests.tiny import build
+
+torch.set_num_threads(1)
+transformers.logging.disable_progress_bar()
+
+
+def pytest_sessionfinish(session, exitstatus):
+    shutil.rmtree(os.environ["HF_VLM_RL_CACHE"], ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """`checkpoint(family)`: the directory of that family's tiny random checkpoint."""
+    base = tmp_path_factory.mktemp("checkpoints")
+    return functools.cache(lambda family: build(family, base / family))
+
+
+@pytest.fixture(scope="session")
+def _loaded_policy(checkpoint):
+    return functools.cache(lambda family: AutoVLMPolicy.from_pretrained(checkpoint(family), dtype="float32"))
+
+
+@pytest.fixture(scope="session")
+def _loaded_bare(checkpoint):
+    def load(family):
+        return AutoModelForImageTextToText.from_pretrained(checkpoint(family), dtype=torch.float32)
+
+    return functools.cache(load)
+
+
+@pytest.fixture
+def policy_for(_loaded_policy):
+    """`policy_for(family)`: a fresh policy in eval mode; its processing class is shared."""
+    return lambda family: copy.deepcopy(_loaded_policy(family)).eval()
+
+
+@pytest.fixture
+def bare_for(_loaded_bare):
+    """`bare_for(family)`: a fresh stock model in eval mode with the same weights."""
+    return lambda family: copy.deepcopy(_loaded_bare(family)).eval()
+
+
+@pytest.fixture
+def native_processor_for(checkpoint):
+    """`native_processor_for(family)`: the stock processor."""
+    return lambda family: AutoProcessor.from_pretrained(checkpoint(family), padding_side="left")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ImageStore:
+    """A store of its own, in a temporary directory."""
+    return ImageStore(tmp_path / "images")
+
+
+class _Deprecations(logging.Handler):
+    def __init__(self):
+        super().__init__()
+        self.messages = []
+
+    def emit(self, record):
+        if "deprecat" in record.getMessage().lower():
+            self.messages.append(record.getMessage())
+
+
+@pytest.fixture(autouse=True)
+def no_deprecated_calls(request):
+    """Fail on deprecations that transformers logs, except where a trainer is the caller."""
+    if "trainers" in Path(request.node.path).parts:
+        yield
+        return
+    handler = _Deprecations()
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    yield
+    logger.removeHandler(handler)
+    assert not handler.messages, handler.messages

@@ -237,9 +237,7 @@ class VLMTokenizer(Retyped):
             else:
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)
-        except (ImageError, TypeError):
-            raise
-        except ValueError as error:
+        except ValueError as error:  # ImageError included
             raise ImageError(f"Row {index}: {error}") from error
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
@@ -290,7 +288,13 @@ class VLMTokenizer(Retyped):
                 key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
             }
         ids = self.tokenizer(replacements[0], add_special_tokens=False)["input_ids"]
-        return ProcessedImage(dict(inputs), replacements[0], ids.count(self._vlm.placeholder_id))
+        tokens, least = ids.count(self._vlm.placeholder_id), self._vlm.family.least_tokens
+        if tokens < least:
+            raise ImageError(
+                f"An image of {image.width} x {image.height} pixels gives {tokens} image tokens. "
+                f"Expected at least {least}; enlarge it or drop the row."
+            )
+        return ProcessedImage(dict(inputs), replacements[0], tokens)
 
     def _default_images_kwargs(self) -> dict[str, Any]:
         merged = self._merge_kwargs(tokenizer_init_kwargs=self.tokenizer.init_kwargs)

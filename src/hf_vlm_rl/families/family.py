@@ -23,6 +23,7 @@ class VLMFamily:
         prefix_attention: Prompt tokens attend to each other in both directions, completion tokens
             causally. Tickets then also carry where the prompt ends.
         alone_differs: An image is processed differently when it is the only one of its row.
+        least_tokens: Fewest tokens of an image that the stock backbone can encode.
         needs_image: The native processor refuses rows without an image.
         processor_options: `from_pretrained` option to the image processor's own name for it.
         note: One sentence for the support matrix.
@@ -36,6 +37,7 @@ class VLMFamily:
     grids: bool = False
     prefix_attention: bool = False
     alone_differs: bool = False
+    least_tokens: int = 1
     needs_image: bool = False
     processor_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     note: str = ""

@@ -45,7 +45,11 @@ FAMILIES: dict[str, VLMFamily] = {
         ),
         VLMFamily("idefics3", **_IDEFICS, note="Tiles with row and column marks."),
         VLMFamily("smolvlm", **_IDEFICS, note="Tiles with row and column marks."),
-        VLMFamily("mistral3", note="Any resolution; a break token after every row of patches."),
+        VLMFamily(
+            "mistral3",
+            least_tokens=2,
+            note="Any resolution; a break token after every row of patches.",
+        ),
         VLMFamily(
             "paligemma",
             token_types="token_type_ids",

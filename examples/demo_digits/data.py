@@ -7,44 +7,48 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 QUESTION = "Which digit is this?"
-SIDE = 32  # pixels of an image handed to the model
+SIDE = 32  # pixels, width and height of an image
 
 
 def _image(scan: np.ndarray) -> Image.Image:
-    """Turn one scan, (8, 8) floats from 0 to 16, into a 32 x 32 RGB image."""
+    """Turn one scan, (8, 8) values from 0 to 16, into a `SIDE` x `SIDE` RGB image."""
     pixels = np.round(scan * 255 / 16).astype(np.uint8)
     return Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
 
 
 def _dataset(scans: np.ndarray, digits: np.ndarray) -> datasets.Dataset:
-    """Columns `prompt` (messages), `image` (PIL) and `answer` ("0" to "9"), one row per scan."""
-    rows = {
+    """One row per scan; columns `prompt` (messages), `image` (PIL), `answer` ("0" to "9")."""
+    columns = {
         "prompt": [[{"role": "user", "content": QUESTION}]] * len(scans),
         "image": [_image(scan) for scan in scans],
         "answer": [str(digit) for digit in digits],
     }
-    return datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+    return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
 
 
 def load_splits(warm_up: int, held_out: int, seed: int) -> dict[str, datasets.Dataset]:
-    """Split the scans, class by class, into disjoint parts.
+    """Split the scans into three disjoint datasets, each with its share of every digit.
 
     Args:
-        warm_up: Rows that get a `completion` column: the answer is their training target.
-        held_out: Rows that no training ever sees.
+        warm_up: Rows of the dataset `warm_up`. It alone has a column `completion` (messages), the
+            target of supervised training.
+        held_out: Rows of the dataset `held_out`, which no training may see.
         seed: Decides which scan goes where.
 
     Returns:
-        `warm_up`, `held_out` and, with all the other scans, `graded`: answers only checked by the reward.
+        `warm_up`, `held_out` and, with all the other scans, `graded`: the answer of a graded row
+        is never a target, it only goes to the reward function.
     """
     scans, digits = load_digits(return_X_y=True)
     scans = scans.reshape(-1, 8, 8)
-    rest, test = train_test_split(
+    training, tested = train_test_split(
         np.arange(len(digits)), test_size=held_out, stratify=digits, random_state=seed
     )
-    graded, warm = train_test_split(rest, test_size=warm_up, stratify=digits[rest], random_state=seed)
-    splits = {"warm_up": warm, "graded": graded, "held_out": test}
-    parts = {name: _dataset(scans[rows], digits[rows]) for name, rows in splits.items()}
-    targets = [[{"role": "assistant", "content": answer}] for answer in parts["warm_up"]["answer"]]
-    parts["warm_up"] = parts["warm_up"].add_column("completion", targets)
-    return parts
+    graded, warm = train_test_split(
+        training, test_size=warm_up, stratify=digits[training], random_state=seed
+    )
+    rows = {"warm_up": warm, "graded": graded, "held_out": tested}
+    splits = {name: _dataset(scans[index], digits[index]) for name, index in rows.items()}
+    targets = [[{"role": "assistant", "content": text}] for text in splits["warm_up"]["answer"]]
+    splits["warm_up"] = splits["warm_up"].add_column("completion", targets)
+    return splits

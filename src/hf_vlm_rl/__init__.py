@@ -8,6 +8,7 @@ from .errors import ImageError, TicketError, UnsupportedModelError
 if TYPE_CHECKING:
     from .auto import AutoVLMPolicy
     from .families import VLMFamily, register_family
+    from .policy import VLMPolicy
     from .processing import VLMTokenizer
     from .registration import register
     from .store import ImageStore
@@ -21,6 +22,7 @@ _HOME = {
     "ImageStore": "store",
     "TicketCodec": "tickets",
     "VLMFamily": "families",
+    "VLMPolicy": "policy",
     "VLMTokenizer": "processing",
     "register": "registration",
     "register_family": "families",
@@ -34,6 +36,7 @@ __all__ = [
     "TicketError",
     "UnsupportedModelError",
     "VLMFamily",
+    "VLMPolicy",
     "VLMTokenizer",
     "register",
     "register_family",

@@ -17,6 +17,7 @@ from .processing import VLMTokenizer
 from .processing_state import ProcessingState
 from .retype import retype
 from .store import ImageStore
+from .turns import end_of_turn
 
 # Arguments that say where a checkpoint is: for the config, the model and the processor alike.
 HUB_ARGUMENTS = (
@@ -202,12 +203,15 @@ def _finish(model: PreTrainedModel, processing_class: VLMTokenizer) -> PreTraine
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id
-    known = generation.eos_token_id
-    known = [] if known is None else [known] if isinstance(known, int) else list(known)
-    if processing_class.eos_token_id not in known:
-        # The chat template ends a turn with the tokenizer's eos; without it, generation runs on.
-        known.append(processing_class.eos_token_id)
-        generation.eos_token_id = known if len(known) > 1 else known[0]
+    stops = generation.eos_token_id
+    stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
+    turn = end_of_turn(processing_class)
+    if turn in stops and turn != processing_class.eos_token_id:
+        processing_class.set_training_eos(turn)
+    if processing_class.eos_token_id not in stops:
+        # The tokenizer's eos ends an answer; without it, generation runs on.
+        stops.append(processing_class.eos_token_id)
+        generation.eos_token_id = stops if len(stops) > 1 else stops[0]
     return make_policy(model, processing_class)
 
 

@@ -181,6 +181,24 @@ class VLMTokenizer(Retyped):
             "attention_mask": [1] * len(ids),
         }
 
+    def set_training_eos(self, token_id: int) -> None:
+        """Use another `eos_token` from now on; saved files keep the native one.
+
+        Args:
+            token_id: The token with which the chat template ends a turn.
+        """
+        self._vlm.native_eos = self._vlm.native_eos or self.eos_token
+        self.eos_token = self.convert_ids_to_tokens(token_id)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `save_pretrained`; what it writes is the native processor."""
+        training_eos = self.eos_token
+        try:
+            self.eos_token = self._vlm.native_eos or training_eos
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.eos_token = training_eos
+
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""
         return super().decode(self._erase_tickets(token_ids), *args, **kwargs)

@@ -8,7 +8,8 @@ from .image_cache import ImageCache
 from .store import ImageStore
 from .tickets import TicketCodec
 
-PROCESSED_BYTES = 512 << 20
+# A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.
+PROCESSED_BYTES = 2 << 30
 
 
 class ProcessingState:
@@ -37,6 +38,7 @@ class ProcessingState:
         self.placeholder_id = placeholder_id
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
+        self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)
         self.processed = ImageCache(PROCESSED_BYTES)
 

@@ -13,6 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from .auto import AutoVLMPolicy, stock_class
+from .compat import require_trl_with_unknown_architectures
 from .families import FAMILIES
 
 ARCHITECTURE = "AutoVLMPolicy"
@@ -27,7 +28,11 @@ def register() -> None:
     transformers does not have; TRL then asks `AutoModelForCausalLM`, and that leads here. The stock
     classes and `AutoModelForImageTextToText` go on loading stock models. A vLLM engine started in
     this process reads the same config and would not know the architecture: start it as a server.
+
+    Raises:
+        ImportError: If TRL is older than 1.8.
     """
+    require_trl_with_unknown_architectures()
     for family in list(FAMILIES.values()):
         if family.model_type not in CONFIG_MAPPING_NAMES:
             continue

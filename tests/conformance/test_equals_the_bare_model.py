@@ -141,5 +141,5 @@ def test_placeholders_without_an_image_are_refused_by_every_forward(family, poli
     batch = tickets(policy.processing_class, [one_image()])
     blind = {key: batch[key] for key in ("input_ids", "attention_mask")}
     for call in (policy, policy.base_model, policy.generate):
-        with pytest.raises(LookupError, match="Row 0.*no image came with them"):
+        with pytest.raises(LookupError, match=r"Row 0.*no image came with them"):
             call(**blind)

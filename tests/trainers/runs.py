@@ -47,7 +47,7 @@ ROLLOUT = {
 
 
 def woman():
-    return photo("astronaut", (112, 112))
+    return square("astronaut")
 
 
 def cup():
@@ -56,6 +56,10 @@ def cup():
 
 def cat():
     return photo("cat", (96, 96))
+
+
+def square(name: str):
+    return photo(name, (112, 112))
 
 
 def user(text: str) -> list[dict]:

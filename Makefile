@@ -1,0 +1,53 @@
+# One place for what people and CI run. Everything installs into $(VENV); nothing else is touched.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+TRL_LATEST = .lanes/trl-latest
+# Two workers with a thread each: tiny models gain nothing from more threads.
+PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+DEMO_OUT ?= outputs/demo
+
+.PHONY: help install test lint unit trainers trainers-latest demo docs clean
+
+help:
+	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
+	@echo "make test   lint, unit, conformance and trainer tests on two TRL versions"
+	@echo "make docs   regenerate docs/families.md from the family table"
+
+install: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[dev]'
+	touch $@
+
+# TRL is pure Python: the newest release as a folder in front of the path is a whole second lane.
+$(TRL_LATEST)/.installed: $(VENV)/.installed
+	rm -rf $(TRL_LATEST)
+	$(BIN)/python -m pip install -q --no-deps --target $(TRL_LATEST) trl
+	touch $@
+
+test: lint unit trainers trainers-latest
+
+lint: install
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+unit: install
+	$(PYTEST) tests --ignore tests/trainers
+
+trainers: install
+	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers
+
+trainers-latest: $(TRL_LATEST)/.installed
+	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests/trainers
+
+demo: install
+	HF_HUB_OFFLINE=1 $(BIN)/python -m examples.demo_digits.run --out $(DEMO_OUT) $(DEMO_ARGS)
+
+docs: install
+	$(BIN)/python docs/make_families.py
+
+clean:
+	rm -rf $(VENV) .lanes outputs

@@ -1,0 +1,46 @@
+"""Write docs/families.md, the support matrix, from the family table and the contract's exceptions.
+
+Run `make docs`. A test fails when the page is not what this script writes.
+"""
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "families.md"
+
+HEAD = """\
+# Families
+
+Written by `make docs` from `src/hf_vlm_rl/families/table.py` and `tests/conformance/cases.py`.
+Do not edit.
+
+A family is a `config.model_type` of transformers. "yes" means that `make test` checks it on a tiny
+random model: the conformance contract on policies, and stock GRPO and DPO on TRL 1.12 and the
+newest TRL.
+
+| `model_type` | conformance | GRPO | DPO | image options | what is special |
+|---|---|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The text of docs/families.md."""
+    sys.path.insert(0, str(ROOT))
+    from hf_vlm_rl.families import FAMILIES
+    from tests.conformance.cases import EXCEPTIONS
+
+    lines = []
+    for family in FAMILIES.values():
+        excepted = any(family.model_type in reasons for reasons in EXCEPTIONS.values())
+        options = ", ".join(f"`{option}`" for option in family.processor_options) or "-"
+        conformance = "yes, but see below" if excepted else "yes"
+        lines.append(f"| `{family.model_type}` | {conformance} | yes | yes | {options} | {family.note} |\n")
+    notes = ["\n## Where the contract does not hold\n\n"]
+    for clause, reasons in EXCEPTIONS.items():
+        notes += [f"- {clause}: `{family}` - {reason}.\n" for family, reason in reasons.items()]
+    return HEAD + "".join(lines) + "".join(notes)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,31 @@
+"""Where a turn of the chat template ends.
+
+Some checkpoints end their turns with another token than the tokenizer's `eos_token` (Gemma 3:
+`<end_of_turn>` against `<eos>`) and say so only in generation_config.json. Trainers cut completions
+at `tokenizer.eos_token_id`, so with the wrong one they train on padding after the answer.
+"""
+
+from typing import Any
+
+_ANSWER = "x"
+_TURNS = [
+    {"role": "user", "content": [{"type": "text", "text": _ANSWER}]},
+    {"role": "assistant", "content": [{"type": "text", "text": _ANSWER}]},
+]
+
+
+def end_of_turn(processor: Any) -> int | None:
+    """The special token that the chat template writes right after an answer.
+
+    Args:
+        processor: A native processor with a tokenizer.
+
+    Returns:
+        Its id, or None if there is no chat template or something else follows the answer.
+    """
+    if processor.chat_template is None:
+        return None
+    text = processor.apply_chat_template(_TURNS)
+    after = text[text.rindex(_ANSWER) + len(_ANSWER) :].lstrip()
+    ids = processor.tokenizer(after, add_special_tokens=False)["input_ids"] if after else []
+    return ids[0] if ids and ids[0] in processor.tokenizer.added_tokens_decoder else None

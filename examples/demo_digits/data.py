@@ -1,4 +1,4 @@
-"""scikit-learn's handwritten digits (1,797 scans of 8 x 8 pixels) as three datasets of PIL images."""
+"""Handwritten digits (scikit-learn, 1,797 scans of 8 x 8 pixels) as datasets of PIL images."""
 
 import datasets
 import numpy as np

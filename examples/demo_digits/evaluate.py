@@ -9,7 +9,7 @@ from datasets import Dataset
 
 @torch.inference_mode()
 def answers(model, processor, dataset: Dataset, batch_size: int = 100) -> list[str]:
-    """Answer every row of `dataset` (columns `prompt`, `image`), always with the likeliest token."""
+    """Answer every row of `dataset` (columns `prompt`, `image`) with the likeliest tokens."""
     model.eval()
     texts = []
     for start in range(0, len(dataset), batch_size):
@@ -40,11 +40,11 @@ def are_right(given: list[str], dataset: Dataset) -> np.ndarray:
 
 
 def accuracy(right: np.ndarray) -> dict[str, float]:
-    """Share of right answers (0 to 1) with its 95 % Wilson interval `low` to `high`."""
+    """Share of right answers (`value`, 0 to 1) with its 95 % Wilson interval, `low` to `high`."""
     n, share, z = len(right), float(right.mean()), 1.96
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return {"accuracy": share, "low": centre - half, "high": centre + half}
+    return {"value": share, "low": centre - half, "high": centre + half}
 
 
 def gain(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
@@ -52,4 +52,4 @@ def gain(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     change = after.astype(float) - before.astype(float)
     half = 1.96 * change.std(ddof=1) / math.sqrt(len(change))
     mean = float(change.mean())
-    return {"gain": mean, "low": mean - half, "high": mean + half}
+    return {"value": mean, "low": mean - half, "high": mean + half}

@@ -91,6 +91,8 @@ def improve(
             steps_per_generation=4,
             num_iterations=2,
             max_completion_length=4,
+            # A sampled image placeholder would ask for image features that do not exist.
+            generation_kwargs={"suppress_tokens": [model.config.image_token_id]},
             learning_rate=3e-3,
             logging_steps=8,
             **CPU,

@@ -63,7 +63,7 @@ def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[di
         if user is None:
             raise ImageError(f"Got {len(images)} images but no user message to put them in.")
         empty = [{"type": "image"} for _ in images]
-        user["content"] = [*empty, *user["content"]]
+        user["content"] = [*empty, *(user.get("content") or [])]
     if len(empty) != len(images):
         raise ImageError(
             f"The conversation has {len(empty)} empty image blocks but {len(images)} images were "
@@ -90,6 +90,6 @@ def _block(block: Mapping) -> dict[str, Any]:
     payload = None if key is None else block[key]
     if key == "image_url" and isinstance(payload, Mapping):
         payload = payload["url"]
-    if key == "base64":
+    if key == "base64" and not payload.startswith("data:"):
         payload = f"data:image;base64,{payload}"
     return {"type": "image"} if payload is None else {"type": "image", "image": payload}

@@ -81,7 +81,8 @@ def _forward(backbone: Any, images: list[ProcessedImage]) -> ModelOutput:
 def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[_Features]:
     pooled = output.pooler_output
     if isinstance(pooled, torch.Tensor):
-        pooled = pooled.split([len(image.inputs["pixel_values"]) for image in images])
+        # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
+        pooled = pooled.split([image.tokens // pooled.shape[1] for image in images])
     layers = getattr(output, "deepstack_features", None) or []
     deep = zip(*layers, strict=True) if layers else [()] * len(images)
     return [_Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]

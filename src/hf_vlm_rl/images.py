@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
@@ -44,7 +44,7 @@ def load_rgb(image: Any) -> PIL.Image.Image:
     opened = _open(image)
     try:
         rgb = PIL.ImageOps.exif_transpose(opened).convert("RGB")
-    except (OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # PIL's formats raise whatever their parsers meet
         raise ImageError(
             f"Cannot decode {_describe(image)}: {error}. Expected a complete image file; "
             "check or re-create the file."
@@ -74,7 +74,9 @@ def _open(image: Any) -> PIL.Image.Image:
     if isinstance(image, str):
         return _open_string(image)
     if isinstance(image, torch.Tensor):
-        return _from_array(image.detach().cpu().numpy())
+        # numpy has no bfloat16.
+        tensor = image.detach().float() if image.is_floating_point() else image
+        return _from_array(tensor.cpu().numpy())
     if isinstance(image, np.ndarray):
         return _from_array(image)
     raise ImageError(f"Got an image of type {type(image).__name__}. Expected {ACCEPTED}.")
@@ -92,24 +94,33 @@ def _open_mapping(image: Mapping) -> PIL.Image.Image:
 
 
 def _open_string(image: str) -> PIL.Image.Image:
-    scheme = urlsplit(image).scheme.lower()
+    scheme = image.partition(":")[0].lower()
     if scheme == "file":
-        return _open_path(Path(url2pathname(unquote(urlsplit(image).path))))
+        return _open_path(Path(url2pathname(urlsplit(image).path)))
     if scheme == "data":
         return _open_data_url(image)
     if scheme in ("http", "https"):
-        from transformers.image_utils import load_image
-
-        return load_image(image, timeout=30)
+        return _fetch(image)
     return _open_path(Path(image))
+
+
+def _fetch(url: str) -> PIL.Image.Image:
+    from transformers.image_utils import load_image
+
+    try:
+        return load_image(url, timeout=30)
+    except Exception as error:  # the HTTP client's own errors, or PIL's
+        raise ImageError(
+            f"Cannot fetch the image {url[:200]!r}: {error}. Check the URL, or download the file."
+        ) from error
 
 
 def _open_path(path: Path) -> PIL.Image.Image:
     try:
         data = path.read_bytes()
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise ImageError(
-            f"Cannot read the image file {str(path)!r}: {error.strerror or error}. "
+            f"Cannot read the image file {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}. "
             "Expected the path of an image file; check the path and its permissions."
         ) from error
     return _open_bytes(data, name=f"the file {str(path)!r}")
@@ -120,7 +131,8 @@ def _open_data_url(url: str) -> PIL.Image.Image:
     if ";base64" not in header:
         raise ImageError(f"Got the data URL {url[:40]!r}. Expected data:image/...;base64,<data>.")
     try:
-        data = base64.b64decode(payload, validate=True)
+        # MIME wraps base64 in lines.
+        data = base64.b64decode("".join(payload.split()), validate=True)
     except binascii.Error as error:
         raise ImageError(f"The data URL {url[:40]!r} is not valid base64: {error}.") from error
     return _open_bytes(data, name="the data URL")
@@ -129,7 +141,7 @@ def _open_data_url(url: str) -> PIL.Image.Image:
 def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
     try:
         return PIL.Image.open(io.BytesIO(data))
-    except (OSError, ValueError, PIL.Image.DecompressionBombError) as error:
+    except Exception as error:  # as in `load_rgb`
         raise ImageError(
             f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}."
         ) from error

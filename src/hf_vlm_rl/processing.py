@@ -12,6 +12,8 @@ Saved, it is the native processor: same files, same `processor_class`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import PIL.Image
 import torch
 from transformers import BatchFeature
 
@@ -27,6 +29,11 @@ from .tickets import TicketCodec
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
+
+
+class _Captured(Exception):
+    def __init__(self, images_kwargs: dict[str, Any]):
+        self.images_kwargs = images_kwargs
 
 
 def _from_tokenizer(name: str) -> property:
@@ -174,8 +181,9 @@ class VLMTokenizer(Retyped):
                 f"Got the columns {sorted(columns)} but no image. Columns travel with an image's "
                 "ticket; rows without images cannot carry any."
             )
+        # Asked by the ticket whose image is processed already, not by the one with columns.
+        lengths = [self.processed(ticket[0]).tokens for ticket in tickets]
         kept = [self._vlm.keep(ticket[0], columns, *ticket[1:]) for ticket in tickets]
-        lengths = [self.processed(ticket).tokens for ticket in kept]
         return {
             "input_ids": self.codec.write(ids, kept, lengths),
             "attention_mask": [1] * len(ids),
@@ -280,6 +288,8 @@ class VLMTokenizer(Retyped):
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.
+        if self._vlm.capture_images_kwargs:
+            raise _Captured(images_kwargs)
         flat = [image for row in images for image in (row if is_image_list(row) else [row])]
         defaults = self._default_images_kwargs()
         options = {
@@ -315,8 +325,18 @@ class VLMTokenizer(Retyped):
         return ProcessedImage(dict(inputs), replacements[0], tokens)
 
     def _default_images_kwargs(self) -> dict[str, Any]:
-        merged = self._merge_kwargs(tokenizer_init_kwargs=self.tokenizer.init_kwargs)
-        return dict(merged["images_kwargs"])
+        """What the native `__call__` passes to `_process_images` when the caller asks for nothing."""
+        state = self._vlm
+        if state.images_defaults is None:
+            probe = PIL.Image.new("RGB", (64, 64))
+            state.capture_images_kwargs = True
+            try:
+                super().__call__(images=[[probe]], text=[self.image_token])
+            except _Captured as captured:
+                state.images_defaults = captured.images_kwargs
+            finally:
+                state.capture_images_kwargs = False
+        return dict(state.images_defaults)
 
     def _pad_batch(
         self,
@@ -328,7 +348,8 @@ class VLMTokenizer(Retyped):
         return_tensors: str | None = None,
     ) -> BatchFeature:
         if padding:
-            extra = {key: batch.pop(key) for key in TEXT_OUTPUTS if key in batch}
+            unpadded = ("offset_mapping", "text_replacement_offsets")  # `pad` does not know these
+            extra = {key: batch.pop(key) for key in unpadded if key in batch}
             batch = self.tokenizer.pad(
                 batch,
                 padding=padding,
@@ -349,7 +370,7 @@ class VLMTokenizer(Retyped):
         )
 
     def _erase_tickets(self, ids: Any) -> Any:
-        if isinstance(ids, torch.Tensor):
+        if isinstance(ids, torch.Tensor | np.ndarray):
             if not bool((ids == self._vlm.placeholder_id).any()):
                 return ids
             ids = ids.tolist()

@@ -38,6 +38,8 @@ class ProcessingState:
         self.placeholder_id = placeholder_id
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
+        self.images_defaults: dict[str, Any] | None = None  # found on first use
+        self.capture_images_kwargs = False
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)
         self.processed = ImageCache(PROCESSED_BYTES)

@@ -83,11 +83,13 @@ class ImageStore:
         return self
 
     def __getstate__(self) -> dict:
-        names = ("directory", "memory_bytes", "spill_bytes", "_owner")
+        names = ("directory", "memory_bytes", "spill_bytes")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict) -> None:
-        self.__dict__.update(state)
+        # A worker owns nothing: what it puts goes to disk. Nor does the state name a process, so
+        # that `datasets` finds its cache again for a map function that holds a store.
+        self.__dict__.update(state, _owner=None)
         self._reset()
 
     def __len__(self) -> int:
@@ -214,9 +216,11 @@ class ImageStore:
 
     def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool) -> None:
         path = self._path(ticket, ".png", keep)
-        if path.exists():
-            path.touch()
+        try:
+            os.utime(path)  # not touch(): it would leave an empty file where a sweep was faster
             return
+        except FileNotFoundError:
+            pass
         # Level 1: lossless, and several times faster to write than PIL's default.
         self._write(path, lambda file: image.save(file, format="PNG", compress_level=1))
         if not keep:

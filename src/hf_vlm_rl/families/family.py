@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 
@@ -39,5 +38,5 @@ class VLMFamily:
     alone_differs: bool = False
     least_tokens: int = 1
     needs_image: bool = False
-    processor_options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    processor_options: Mapping[str, str] = field(default_factory=dict)
     note: str = ""

@@ -1,9 +1,10 @@
-"""Image features: the vision tower and projector run once per distinct image of a forward.
+"""Image features: vision tower and projector run once per distinct image, across forwards if frozen.
 
 Nothing here knows a family's tensor layout. Images whose tensors agree in every dimension but the
 first go through the tower together; the result is cut by what each image put in.
 """
 
+import contextlib
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,8 @@ from typing import Any
 import torch
 from transformers.utils import ModelOutput
 
+from .feature_cache import Features, frozen_state
 from .image_cache import ProcessedImage
-
-
-@dataclass(frozen=True)
-class _Features:
-    """One image's features: `pooled` as the model returns it, `deep` per extra decoder layer."""
-
-    pooled: torch.Tensor
-    deep: tuple[torch.Tensor, ...]
 
 
 def encode_images(backbone: Any, processing: Any, tickets: Sequence[int]) -> ModelOutput:
@@ -32,22 +26,25 @@ def encode_images(backbone: Any, processing: Any, tickets: Sequence[int]) -> Mod
         tickets: N tickets, repeats allowed; each distinct one is encoded once.
 
     Returns:
-        An output of the class that `get_image_features` returns, with the features of the N images
-        in order: one tensor where the family has equal-sized pieces, else a list of N tensors.
+        A `ModelOutput` with the features of the N images in order: `pooler_output` is one tensor
+        where the family has equal-sized pieces, else a list of N tensors.
     """
+    cache = backbone._features
     distinct = list(dict.fromkeys(tickets))
-    images = {ticket: processing.processed(ticket) for ticket in distinct}
-    features: dict[int, _Features] = {}
-    for group in _batches(images):
-        output = _forward(backbone, [images[ticket] for ticket in group])
-        stacked = isinstance(output.pooler_output, torch.Tensor)
-        features |= zip(group, _split(output, [images[ticket] for ticket in group]), strict=True)
-    pooled = [features[ticket].pooled for ticket in tickets]
-    result = type(output)(pooler_output=torch.cat(pooled) if stacked else pooled)
-    if features[tickets[0]].deep:
-        layers = zip(*(features[ticket].deep for ticket in tickets), strict=True)
-        result.deepstack_features = [list(layer) for layer in layers]
-    return result
+    language = processing._vlm.family.language.rpartition(".")[2]
+    state = frozen_state(backbone, language) if cache.limit_bytes else None
+    features = cache.lookup(state, distinct)
+    missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
+    # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
+    with contextlib.nullcontext() if state is None else torch.no_grad():
+        for group in _batches(missing):
+            images = [missing[ticket] for ticket in group]
+            for ticket, found in zip(group, _split(_forward(backbone, images), images), strict=True):
+                features[ticket] = found
+                cache.store(ticket, found)
+    cache.encoded += len(missing)
+    cache.reused += len(tickets) - len(missing)
+    return _assemble([features[ticket] for ticket in tickets])
 
 
 def _batches(images: dict[int, ProcessedImage]) -> list[list[int]]:
@@ -78,11 +75,30 @@ def _forward(backbone: Any, images: list[ProcessedImage]) -> ModelOutput:
     return backbone.get_image_features(**inputs, return_dict=True)
 
 
-def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[_Features]:
+def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[Features]:
     pooled = output.pooler_output
     if isinstance(pooled, torch.Tensor):
         # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
         pooled = pooled.split([image.tokens // pooled.shape[1] for image in images])
     layers = getattr(output, "deepstack_features", None) or []
     deep = zip(*layers, strict=True) if layers else [()] * len(images)
-    return [_Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]
+    return [Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]
+
+
+@dataclass
+class _ImageFeatures(ModelOutput):
+    """What the stock backbones read from `mm_encoder_outputs["image"]`."""
+
+    pooler_output: torch.Tensor | list[torch.Tensor] | None = None
+    deepstack_features: list[list[torch.Tensor]] | None = None
+
+
+def _assemble(features: list[Features]) -> ModelOutput:
+    pooled = [image.pooled for image in features]
+    # Pieces of three dimensions come from families whose backbone takes one tensor of all pieces.
+    output = _ImageFeatures(pooler_output=torch.cat(pooled) if pooled[0].ndim == 3 else pooled)
+    if features[0].deep:
+        output.deepstack_features = [
+            list(layer) for layer in zip(*(image.deep for image in features), strict=True)
+        ]
+    return output

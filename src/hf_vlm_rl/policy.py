@@ -15,6 +15,7 @@ import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from .families import VLMFamily
+from .feature_cache import FeatureCache
 from .lora import lora_config
 from .processing import VLMTokenizer
 from .resolve import resolve
@@ -55,6 +56,7 @@ class VLMBackbone(Retyped):
     """
 
     _vlm: _Carried
+    _features: FeatureCache
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -104,6 +106,11 @@ class VLMPolicy(Retyped):
         """Ids of image and video placeholders, which `generate` never samples."""
         return self.processing_class._vlm.never_sampled
 
+    def sharing_report(self) -> dict[str, int]:
+        """How often images went through the vision tower so far, and how often they need not."""
+        features = self.base_model._features
+        return {"images_encoded": features.encoded, "images_reused": features.reused}
+
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
         """A `peft.LoraConfig` for this model; see `hf_vlm_rl.lora.lora_config`."""
         return lora_config(self, r, target, **peft_kwargs)
@@ -146,4 +153,5 @@ def make_policy(model: Any, processing_class: VLMTokenizer) -> Any:
     carried = _Carried(processing_class)
     for module, mixin in ((model.base_model, VLMBackbone), (model, VLMPolicy)):
         retype(module, mixin)._vlm = carried
+    model.base_model._features = FeatureCache()
     return model

@@ -6,6 +6,7 @@ dataloader worker, another rank, a cached dataset) is also written to a director
 processes of the machine share, under its content hash and atomically.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -216,11 +217,10 @@ class ImageStore:
 
     def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool) -> None:
         path = self._path(ticket, ".png", keep)
-        try:
+        with contextlib.suppress(OSError):
             os.utime(path)  # not touch(): it would leave an empty file where a sweep was faster
+        if path.exists() or self._path(ticket, ".png", keep=True).exists():
             return
-        except FileNotFoundError:
-            pass
         # Level 1: lossless, and several times faster to write than PIL's default.
         self._write(path, lambda file: image.save(file, format="PNG", compress_level=1))
         if not keep:

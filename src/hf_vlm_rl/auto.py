@@ -1,5 +1,6 @@
 """`AutoVLMPolicy`: from a checkpoint to a policy and its processing class."""
 
+import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +13,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_
 
 from .errors import UnsupportedModelError
 from .families import VLMFamily, family_for, register_family
+from .formats import ORIGINAL_FORMATS
 from .policy import VLMPolicy, make_policy
 from .processing import VLMTokenizer
 from .processing_state import ProcessingState
 from .retype import retype
+from .sharing.switch import Mode
 from .store import ImageStore
 from .turns import end_of_turn
 
@@ -58,17 +61,21 @@ class AutoVLMPolicy:
         min_tiles: int | None = None,
         max_tiles: int | None = None,
         image_store: ImageStore | None = None,
+        sharing: Mode = "auto",
         **kwargs: Any,
     ) -> PreTrainedModel:
         """Load a checkpoint.
 
         Args:
-            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows.
+            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows, or
+                of one in an original format that this package reads (`formats.ORIGINAL_FORMATS`).
             min_pixels: Smallest image area after resizing, in pixels (Qwen families).
             max_pixels: Largest image area after resizing, in pixels (Qwen families).
             min_tiles: Fewest tiles per image, thumbnail aside (InternVL).
             max_tiles: Most tiles per image, thumbnail aside (InternVL).
             image_store: Where tickets find their images. Default: the process-wide store.
+            sharing: Compute the prompt that rows have in common once per forward: "auto" where it
+                pays, True wherever it is exact, False never. The results are the same.
             **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`,
                 `quantization_config`, `device_map`, `revision`, `token`, `cache_dir`,
                 `local_files_only`, `trust_remote_code` (default False), ...
@@ -90,19 +97,28 @@ class AutoVLMPolicy:
                 f"{source!r} holds a PEFT adapter and no model. Load its base with AutoVLMPolicy, "
                 "then PeftModel.from_pretrained(policy, adapter)."
             )
-        family = family_for(config_dict.get("model_type"), source)
+        model_type = config_dict.get("model_type")
+        original = ORIGINAL_FORMATS.get(model_type)
+        family = family_for(original.family if original else model_type, source)
         given = (min_pixels, max_pixels, min_tiles, max_tiles)
         options = _image_options(family, dict(zip(PROCESSOR_OPTIONS, given, strict=True)))
         config = kwargs.pop("config", None)
-        if config is None:
-            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
-        processor = AutoProcessor.from_pretrained(
-            source, padding_side="left", truncation_side="left", **options, **hub
-        )
+        if original:
+            checkpoint = original.module.open_checkpoint(source, config_dict, located, **options)
+            config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
+        else:
+            if config is None:
+                config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+            processor = AutoProcessor.from_pretrained(
+                source, padding_side="left", truncation_side="left", **options, **hub
+            )
+            for name in options:
+                # Every part got them; the tokenizer would save them and repeat them with each call.
+                processor.tokenizer.init_kwargs.pop(name, None)
+            model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+            load = functools.partial(model_class.from_pretrained, source, **hub)
         processing_class = make_processing_class(processor, config, family, image_store)
-        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
-        model = model_class.from_pretrained(source, config=config, **hub, **kwargs)
-        return _finish(model, processing_class)
+        return _finish(load(config=config, **kwargs), processing_class, sharing)
 
     @classmethod
     def from_config(
@@ -199,7 +215,9 @@ def make_processing_class(
     return processor
 
 
-def _finish(model: PreTrainedModel, processing_class: VLMTokenizer) -> PreTrainedModel:
+def _finish(
+    model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto"
+) -> PreTrainedModel:
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id
@@ -212,7 +230,7 @@ def _finish(model: PreTrainedModel, processing_class: VLMTokenizer) -> PreTraine
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    return make_policy(model, processing_class)
+    return make_policy(model, processing_class, sharing)
 
 
 def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[str, int]:

@@ -1,11 +1,16 @@
 """The errors users see. Each inherits the standard exception a caller would already catch.
 
+- `CheckpointError`: files of a checkpoint are missing, damaged or do not fit its config.
 - `ImageError`: an image cannot be used, or images and placeholders do not match.
 - `TicketError`: a ticket is damaged, or the store has no image for it.
 - `UnsupportedModelError`: no family row describes the model.
 
 Every message says what was given, what was expected and how to fix it, and names the row.
 """
+
+
+class CheckpointError(OSError):
+    """Files of a checkpoint are missing, damaged or do not fit its config."""
 
 
 class ImageError(ValueError):

@@ -20,6 +20,10 @@ from .lora import lora_config
 from .processing import VLMTokenizer
 from .resolve import resolve
 from .retype import Retyped, retype
+from .sharing.attention import attach
+from .sharing.decoder import VLMDecoder
+from .sharing.rows import share_prefixes
+from .sharing.switch import Mode, SharingSwitch, refusal
 
 
 class NeverSample(LogitsProcessor):
@@ -57,6 +61,7 @@ class VLMBackbone(Retyped):
 
     _vlm: _Carried
     _features: FeatureCache
+    _sharing: SharingSwitch
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -65,7 +70,10 @@ class VLMBackbone(Retyped):
         @functools.wraps(stock.forward)
         def forward(self, *args, **kwargs):
             kwargs.update(zip(names, args, strict=False))
-            return stock.forward(self, **resolve(self, kwargs))
+            kwargs, rows = resolve(self, kwargs)
+            if rows is not None:
+                kwargs |= share_prefixes(self, kwargs, rows)
+            return stock.forward(self, **kwargs)
 
         return {"forward": forward}
 
@@ -106,10 +114,22 @@ class VLMPolicy(Retyped):
         """Ids of image and video placeholders, which `generate` never samples."""
         return self.processing_class._vlm.never_sampled
 
-    def sharing_report(self) -> dict[str, int]:
-        """How often images went through the vision tower so far, and how often they need not."""
-        features = self.base_model._features
-        return {"images_encoded": features.encoded, "images_reused": features.reused}
+    def sharing_report(self) -> dict[str, Any]:
+        """What was computed once so far, and why not more.
+
+        Returns:
+            `images_encoded` and `images_reused`: images that went through the vision tower, and that
+            did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
+            batch's tokens and those the decoder ran on. `not_shared`: reason to number of forwards.
+        """
+        features, sharing = self.base_model._features, self.base_model._sharing
+        return {
+            "images_encoded": features.encoded,
+            "images_reused": features.reused,
+            "tokens": sharing.tokens,
+            "tokens_computed": sharing.computed,
+            "not_shared": dict(sharing.refused),
+        }
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
         """A `peft.LoraConfig` for this model; see `hf_vlm_rl.lora.lora_config`."""
@@ -117,11 +137,16 @@ class VLMPolicy(Retyped):
 
     def freeze(self, vision: bool = True, projector: bool = True) -> "VLMPolicy":
         """Stop gradients to the vision tower and projector (each if True). Returns the policy."""
+        projectors = [self.get_submodule(path) for path in self.family.projector]
+        parameters = [parameter for module in projectors for parameter in module.parameters()]
         if vision:
-            self.get_submodule(self.family.vision).requires_grad_(False)
+            inside = set(map(id, parameters))  # Qwen's projector is a part of its tower
+            for parameter in self.get_submodule(self.family.vision).parameters():
+                if id(parameter) not in inside:
+                    parameter.requires_grad_(False)
         if projector:
-            for path in self.family.projector:
-                self.get_submodule(path).requires_grad_(False)
+            for parameter in parameters:
+                parameter.requires_grad_(False)
         return self
 
     @torch.no_grad()
@@ -130,7 +155,7 @@ class VLMPolicy(Retyped):
         if given is not None:
             kwargs["input_ids"] = given
         prompt = kwargs.get("input_ids")
-        kwargs = resolve(self.base_model, kwargs)
+        kwargs, _ = resolve(self.base_model, kwargs)
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         output = generate(**kwargs)
@@ -143,15 +168,21 @@ class VLMPolicy(Retyped):
         return output
 
 
-def make_policy(model: Any, processing_class: VLMTokenizer) -> Any:
-    """Re-type `model` and its backbone in place; a policy only gets the processing class.
+def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type `model`, its backbone and its decoder in place.
 
     Args:
         model: A stock `...ForConditionalGeneration` model.
         processing_class: From `auto.make_processing_class`, for the same checkpoint.
+        sharing: See `sharing.switch.SharingSwitch`.
     """
+    family = processing_class._vlm.family
     carried = _Carried(processing_class)
-    for module, mixin in ((model.base_model, VLMBackbone), (model, VLMPolicy)):
-        retype(module, mixin)._vlm = carried
-    model.base_model._features = FeatureCache()
+    decoder = model.get_submodule(family.language)
+    attach(retype(decoder, VLMDecoder))
+    backbone = retype(model.base_model, VLMBackbone)
+    backbone._vlm = carried
+    backbone._features = FeatureCache()
+    backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types))
+    retype(model, VLMPolicy)._vlm = carried
     return model

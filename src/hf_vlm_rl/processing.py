@@ -109,9 +109,9 @@ class VLMTokenizer(Retyped):
             **kwargs: What the native processor takes. Without `return_tensors`, ids are lists.
 
         Returns:
-            `input_ids` and `attention_mask`, (B, L) or B lists; if there are N > 0 images,
-            `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones. Families
-            with prefix attention have a second column: prompt tokens after the last image.
+            `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
+            images `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones.
+            Families with prefix attention have a second column: prompt tokens after the last image.
 
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
@@ -132,8 +132,11 @@ class VLMTokenizer(Retyped):
         ]
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
         batch = self._pad_batch(batch, kwargs.get("max_length"), **padding)
-        if tickets := [ticket for row in encoded for ticket in row["tickets"]]:
-            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64)
+        if images is not None:
+            # Also where all rows are empty: with an image column, TRL asks for pixel_values.
+            tickets = [ticket for row in encoded for ticket in row["tickets"]]
+            width = 2 if self._vlm.family.prefix_attention else 1
+            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64).view(len(tickets), width)
             batch["image_grid_thw"] = torch.ones(len(tickets), 3, dtype=torch.int64)
         return batch
 
@@ -265,6 +268,14 @@ class VLMTokenizer(Retyped):
                 out = self.tokenizer([text], **text_only)
         except ValueError as error:  # ImageError included
             raise ImageError(f"Row {index}: {error}") from error
+        except TypeError as error:
+            if not images or not kwargs.get("truncation"):
+                raise
+            # Idefics3's processor looks for the end of an image that is no longer there.
+            raise ImageError(
+                f"Row {index}: truncation to {kwargs.get('max_length')} tokens cut an image. "
+                "Raise max_length or drop the row."
+            ) from error
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
         row["attention_mask"] = [1] * len(row["input_ids"])

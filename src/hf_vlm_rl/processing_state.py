@@ -49,7 +49,8 @@ class ProcessingState:
         return self
 
     def __getstate__(self) -> dict:
-        return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES)}
+        # Without what use leaves behind, so that `datasets` finds its cache again.
+        return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES), "images_defaults": None}
 
     def keep(self, ticket: int, columns: Mapping[str, Any], tail: int | None = None) -> int:
         """Keep a ticket's image on disk, with columns; returns the ticket that stands for both."""

@@ -34,7 +34,7 @@ def carries_tickets(pixel_values: Any) -> bool:
     return isinstance(pixel_values, torch.Tensor) and not pixel_values.is_floating_point()
 
 
-def resolve(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Turn the tickets in a forward's keyword arguments into image features.
 
     Args:
@@ -44,7 +44,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
             images and cached decoding steps pass through untouched.
 
     Returns:
-        Arguments for the stock forward.
+        Arguments for the stock forward, and the images of each row; None where tickets do not tell.
 
     Raises:
         ImageError: If a row has placeholders but no image, or another number of them.
@@ -53,21 +53,23 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
     beside = carries_tickets(pixel_values)
     if kwargs.get("mm_encoder_outputs") or (pixel_values is not None and not beside):
-        return kwargs
+        return kwargs, None
     processing = backbone.processing_class
     if input_ids is None:
         if beside:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
-        return kwargs
+        return kwargs, None
     if beside:
         rows = _rows_beside(processing, input_ids, pixel_values)
+    elif _continues(kwargs):
+        return kwargs, None
+    elif not bool((input_ids == processing._vlm.placeholder_id).any()):
+        return kwargs, [RowImages(())] * len(input_ids)
     else:
-        if _continues(kwargs) or not bool((input_ids == processing._vlm.placeholder_id).any()):
-            return kwargs
         input_ids, rows = _rows_inside(processing, input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     kwargs["input_ids"] = input_ids
-    return kwargs | _model_inputs(backbone, input_ids, rows, kwargs)
+    return kwargs | _model_inputs(backbone, input_ids, rows, kwargs), rows
 
 
 def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
@@ -91,7 +93,8 @@ def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor
     if remaining:
         raise ImageError(
             f"Got {len(carried)} images for {len(counts)} rows, {len(remaining)} more than their "
-            "placeholders take. Pass one image per placeholder."
+            "placeholders take. Pass one image per placeholder; where a length limit cut images off, "
+            "set max_length=None (DPO, SFT) or raise it."
         )
     return rows
 

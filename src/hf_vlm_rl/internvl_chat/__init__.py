@@ -1,0 +1,11 @@
+"""InternVL checkpoints in OpenGVLab's own format (`model_type: internvl_chat`), loaded natively.
+
+The weights go into transformers' `InternVLForConditionalGeneration`; the config, the tokenizer and
+the processor are built from the checkpoint's data files. No code that comes with a checkpoint runs.
+"""
+
+from .load import open_checkpoint
+
+MODEL_TYPE = "internvl_chat"
+
+__all__ = ["MODEL_TYPE", "open_checkpoint"]

@@ -1,0 +1,207 @@
+"""config.json of the original format -> transformers' `InternVLConfig`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from transformers import CONFIG_MAPPING, InternVLConfig, PreTrainedConfig
+
+from ..errors import UnsupportedModelError
+
+# Class of the original language model -> transformers' model type.
+BACKBONES = {
+    "InternLM2ForCausalLM": "llama",  # the same network; only its weights are stored another way
+    "LlamaForCausalLM": "llama",
+    "Phi3ForCausalLM": "phi3",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Qwen3MoeForCausalLM": "qwen3_moe",
+}
+
+# Keys of a stored llm_config that say how it was once loaded, not what the model is.
+_NOT_ARCHITECTURE = (
+    "_attn_implementation",
+    "_attn_implementation_autoset",
+    "_name_or_path",
+    "architectures",
+    "attn_implementation",
+    "auto_map",
+    "dtype",
+    "model_type",
+    "quantization_config",
+    "tie_word_embeddings",
+    "torch_dtype",
+    "transformers_version",
+    "use_bfloat16",
+    "use_cache",
+)
+_INTERNLM2_KEYS = (
+    "bos_token_id",
+    "eos_token_id",
+    "hidden_act",
+    "hidden_size",
+    "initializer_range",
+    "intermediate_size",
+    "max_position_embeddings",
+    "num_attention_heads",
+    "num_hidden_layers",
+    "num_key_value_heads",
+    "pad_token_id",
+    "rms_norm_eps",
+    "rope_scaling",
+    "rope_theta",
+    "vocab_size",
+)
+
+# What the original classes take for keys that config.json leaves out. Those of the tower are its
+# 6B variant's; the pixel shuffle's first version is the default, although every release sets v2.
+VISION_DEFAULTS = {
+    "attention_dropout": 0.0,
+    "dropout": 0.0,
+    "hidden_act": "gelu",
+    "hidden_size": 3200,
+    "image_size": 224,
+    "initializer_factor": 0.1,
+    "intermediate_size": 12800,
+    "layer_norm_eps": 1e-6,
+    "norm_type": "rms_norm",
+    "num_attention_heads": 25,
+    "num_channels": 3,
+    "num_hidden_layers": 48,
+    "patch_size": 14,
+    "qk_normalization": True,
+    "qkv_bias": False,
+}
+CHAT_DEFAULTS = {
+    "downsample_ratio": 0.5,
+    "dynamic_image_size": False,
+    "force_image_size": None,
+    "max_dynamic_patch": 6,
+    "min_dynamic_patch": 1,
+    "pad2square": False,
+    "ps_version": "v1",
+    "select_layer": -1,
+    "system_message": None,
+    "template": None,
+    "use_thumbnail": False,
+}
+
+
+def chat_options(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The entries of config.json that concern images and prompts, with the original defaults."""
+    return {key: stored.get(key, default) for key, default in CHAT_DEFAULTS.items()}
+
+
+def tile_size(stored: Mapping[str, Any]) -> int:
+    """Side of a tile in pixels."""
+    return stored.get("force_image_size") or _vision(stored)["image_size"]
+
+
+def tokens_per_tile(stored: Mapping[str, Any]) -> int:
+    """Image features that one tile gives."""
+    side = tile_size(stored) // _vision(stored)["patch_size"]
+    return int(side**2 * chat_options(stored)["downsample_ratio"] ** 2)
+
+
+def backbone_of(stored: Mapping[str, Any], source: str) -> str:
+    """Class name of the original language model.
+
+    Raises:
+        UnsupportedModelError: If it is none of `BACKBONES`.
+    """
+    names = (stored.get("llm_config") or {}).get("architectures") or [None]
+    if names[0] not in BACKBONES:
+        raise UnsupportedModelError(
+            f"config.json of {source!r} has the language model {names[0]!r} "
+            f"(llm_config.architectures). Known: {', '.join(BACKBONES)}."
+        )
+    return names[0]
+
+
+def convert_config(
+    stored: Mapping[str, Any], image_token_id: int, has_head: bool, source: str
+) -> InternVLConfig:
+    """Convert a config.
+
+    Args:
+        stored: config.json of the original format.
+        image_token_id: Id of `<IMG_CONTEXT>` in the checkpoint's tokenizer.
+        has_head: Whether the checkpoint stores the language model's head.
+        source: The checkpoint, for messages.
+
+    Raises:
+        UnsupportedModelError: If the checkpoint has a part that transformers' InternVL has not.
+    """
+    chat = chat_options(stored)
+    if chat["pad2square"]:
+        raise UnsupportedModelError(
+            f"config.json of {source!r} has pad2square=true, which transformers' InternVL cannot do."
+        )
+    tied = bool(stored["llm_config"].get("tie_word_embeddings", False)) and not has_head
+    text = _text_config(stored, source)
+    text.tie_word_embeddings = tied
+    config = InternVLConfig(
+        text_config=text,
+        vision_config=_vision_config(stored, source),
+        image_token_id=image_token_id,
+        image_seq_length=tokens_per_tile(stored),
+        downsample_ratio=chat["downsample_ratio"],
+        vision_feature_layer=chat["select_layer"],
+        tie_word_embeddings=tied,  # transformers' default is True
+        architectures=["InternVLForConditionalGeneration"],
+        dtype=stored.get("torch_dtype") or stored.get("dtype"),
+    )
+    config.name_or_path = source
+    return config
+
+
+def _vision(stored: Mapping[str, Any]) -> dict[str, Any]:
+    return VISION_DEFAULTS | (stored.get("vision_config") or {})
+
+
+def _vision_config(stored: Mapping[str, Any], source: str) -> dict[str, Any]:
+    vision = _vision(stored)
+    name = (vision.get("architectures") or ["InternVisionModel"])[0]
+    if name != "InternVisionModel":
+        raise UnsupportedModelError(
+            f"config.json of {source!r} has the vision tower {name!r}. Known: InternVisionModel."
+        )
+    if vision["qk_normalization"] and vision["layer_norm_eps"] != 1e-6:
+        raise UnsupportedModelError(
+            f"config.json of {source!r} has qk_normalization with layer_norm_eps "
+            f"{vision['layer_norm_eps']}; transformers' InternVL always takes 1e-6 there."
+        )
+    # drop_path_rate and initializer_range are left out: they only act in the original training code.
+    return {
+        "attention_bias": vision["qkv_bias"],
+        "attention_dropout": vision["attention_dropout"],
+        "hidden_act": vision["hidden_act"],
+        "hidden_dropout_prob": vision["dropout"],
+        "hidden_size": vision["hidden_size"],
+        "image_size": vision["image_size"],
+        "intermediate_size": vision["intermediate_size"],
+        "layer_norm_eps": vision["layer_norm_eps"],
+        "layer_scale_init_value": vision["initializer_factor"],
+        "norm_type": vision["norm_type"],
+        "num_attention_heads": vision["num_attention_heads"],
+        "num_channels": vision["num_channels"],
+        "num_hidden_layers": vision["num_hidden_layers"],
+        "patch_size": vision["patch_size"],
+        "projection_dropout": vision["dropout"],
+        "use_mean_pooling": True,  # that is: no norm after the last layer
+        "use_qk_norm": vision["qk_normalization"],
+    }
+
+
+def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
+    name, llm = backbone_of(stored, source), dict(stored["llm_config"])
+    if name == "InternLM2ForCausalLM":
+        bias = llm.get("bias", True)
+        llm = {key: llm[key] for key in _INTERNLM2_KEYS if key in llm}
+        llm |= {"attention_bias": bias, "mlp_bias": False}
+    if llm.get("rope_scaling"):
+        scaling = dict(llm["rope_scaling"])
+        llm["rope_scaling"] = {"rope_type": scaling.pop("type", None)} | scaling
+    config_class = CONFIG_MAPPING[BACKBONES[name]]
+    known = config_class().to_dict().keys() | {"rope_theta", "rope_scaling", "rope_parameters"}
+    kept = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}
+    return config_class(**kept)

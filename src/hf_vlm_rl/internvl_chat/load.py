@@ -1,0 +1,77 @@
+"""A checkpoint in the original format, opened: its config, its processor and a loader for its weights."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import InternVLConfig, InternVLProcessor, PreTrainedModel
+
+from .config import backbone_of, chat_options, convert_config
+from .files import Files
+from .pixel_shuffle import transpose_tiles
+from .processor import make_processor
+from .shards import stored_tensors
+from .templates import conversation_for
+from .weights import has_head, load_weights
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """An opened checkpoint.
+
+    Attributes:
+        config: The converted config, with the original id as `name_or_path`.
+        processor: The native processor.
+        files: Where it is.
+        stored: Its config.json.
+    """
+
+    config: InternVLConfig
+    processor: InternVLProcessor
+    files: Files
+    stored: Mapping[str, Any]
+
+    @property
+    def backbone(self) -> str:
+        """Class name of the original language model."""
+        return backbone_of(self.stored, self.files.source)
+
+    def load_model(self, **kwargs: Any) -> PreTrainedModel:
+        """The stock model with the checkpoint's weights.
+
+        Args:
+            **kwargs: As for `from_pretrained`; `config` overrides the converted one.
+
+        Raises:
+            CheckpointError: If a weight is missing, unexpected or of another shape.
+        """
+        config = kwargs.pop("config", None) or self.config
+        model = load_weights(self.files, config, self.backbone, **kwargs)
+        if chat_options(self.stored)["ps_version"] == "v1":
+            transpose_tiles(model)
+        # chat() of the original stops here and nowhere else, whatever generation_config.json lists.
+        model.generation_config.eos_token_id = self.processor.tokenizer.eos_token_id
+        return model
+
+
+def open_checkpoint(
+    source: str, stored: Mapping[str, Any], located: Mapping[str, Any], **options: int
+) -> Checkpoint:
+    """Read everything but the weights.
+
+    Args:
+        source: Hub id or directory.
+        stored: Its config.json.
+        located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
+        **options: Settings of the image processor that replace the checkpoint's.
+
+    Raises:
+        CheckpointError: If a file is missing or damaged.
+        UnsupportedModelError: If transformers' InternVL lacks a part of the model.
+    """
+    files = Files(source, located)
+    backbone_of(stored, source)
+    conversation_for(chat_options(stored)["template"], source)
+    processor = make_processor(files, stored, options)
+    config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
+    return Checkpoint(config, processor, files, stored)

@@ -1,0 +1,72 @@
+"""The native processor: transformers' `InternVLProcessor`, set up as the checkpoint was trained."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from transformers import GotOcr2ImageProcessorPil, InternVLProcessor, InternVLVideoProcessor
+
+from .config import chat_options, tile_size, tokens_per_tile
+from .files import Files
+from .templates import conversation_for
+from .tokenizer import make_tokenizer
+
+# Of ImageNet. The original code has them built in; preprocessor_config.json is of another processor.
+MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+
+
+class TilesOnly(GotOcr2ImageProcessorPil):
+    """For checkpoints with `use_thumbnail: false`; transformers' class always adds the thumbnail."""
+
+    def crop_image_to_patches(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
+        """The tiles, without a view of the whole image."""
+        return super().crop_image_to_patches(*args, **kwargs | {"use_thumbnail": False})
+
+    def get_number_of_image_patches(self, *args: Any, **kwargs: Any) -> int:
+        """Number of tiles of an image."""
+        count = super().get_number_of_image_patches(*args, **kwargs)
+        return count - 1 if count > 1 else count
+
+
+def make_processor(files: Files, stored: Mapping[str, Any], options: Mapping[str, int]) -> InternVLProcessor:
+    """Build the processor.
+
+    Args:
+        files: The checkpoint.
+        stored: Its config.json.
+        options: Settings of the image processor that replace the checkpoint's.
+
+    Raises:
+        CheckpointError: If a file of the tokenizer is missing or damaged.
+        UnsupportedModelError: If the template or the tokenizer's class is unknown.
+        ValueError: If fewer tiles are allowed than needed.
+    """
+    chat = chat_options(stored)
+    conversation = conversation_for(chat["template"], files.source)
+    side = tile_size(stored)
+    pixels = {"size": {"height": side, "width": side}, "image_mean": MEAN, "image_std": STD}
+    return InternVLProcessor(
+        _image_processor(chat, pixels, options),
+        make_tokenizer(files, conversation, stored["llm_config"]["vocab_size"]),
+        InternVLVideoProcessor(**pixels),
+        image_seq_length=tokens_per_tile(stored),
+        chat_template=conversation.jinja(chat["system_message"]),
+    )
+
+
+def _image_processor(
+    chat: Mapping[str, Any], pixels: Mapping[str, Any], options: Mapping[str, int]
+) -> GotOcr2ImageProcessorPil:
+    tiles = {
+        "crop_to_patches": chat["dynamic_image_size"],
+        "min_patches": chat["min_dynamic_patch"],
+        "max_patches": chat["max_dynamic_patch"],
+    } | options
+    if not 1 <= tiles["min_patches"] <= tiles["max_patches"]:
+        raise ValueError(
+            f"Got min_tiles={tiles['min_patches']} and max_tiles={tiles['max_patches']} (from the "
+            "arguments, or min/max_dynamic_patch of config.json). Expected 1 <= min_tiles <= max_tiles."
+        )
+    kind = GotOcr2ImageProcessorPil if chat["use_thumbnail"] else TilesOnly
+    # Pillow's resampling is the original's; torchvision's differs by up to two of 255 steps.
+    return kind(**pixels, **tiles)

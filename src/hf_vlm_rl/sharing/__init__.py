@@ -1,0 +1,1 @@
+"""One prompt, one forward: rows that begin alike go through the decoder as one packed sequence."""

@@ -1,0 +1,210 @@
+"""Clause 6: with prefix sharing on, values and gradients are those with it off."""
+
+import pytest
+import torch
+from peft import get_peft_model
+
+from .cases import ALL, images_of, no_image, one_image, tickets, two_images
+
+# Packed and padded batches sum in other orders; both are within this of a float64 run.
+ATOL = 5e-5
+
+REFUSED = {
+    "gemma3": "both directions",
+    "paligemma": "both directions",
+}
+SHARED = [family for family in ALL if family not in REFUSED]
+
+
+def group(policy, rows, completions=3, order=None, seed=0):
+    """A training batch as GRPO makes it: prompts left-padded, completions right-padded, shuffled.
+
+    Every prompt of `rows` has `completions` rows; their completions differ in length, and two of
+    them begin alike.
+    """
+    batch = tickets(policy.processing_class, [row for row in rows for _ in range(completions)])
+    batch = {key: batch[key] for key in ("input_ids", "attention_mask", "pixel_values") if key in batch}
+    count, generator = len(batch["input_ids"]), torch.Generator().manual_seed(seed)
+    own = torch.randint(100, 300, (count, 7), generator=generator)
+    own[1, :3] = own[0, :3]
+    lengths = torch.tensor([(7, 4, 1, 5)[row % 4] for row in range(count)])
+    mask = (torch.arange(7) < lengths[:, None]).long()
+    own = own.masked_fill(mask == 0, policy.processing_class.pad_token_id)
+    images = [
+        sum("image" in block for block in row[0]["content"]) for row in rows for _ in range(completions)
+    ]
+    order = list(range(count)) if order is None else order
+    carried = batch["pixel_values"].split(images) if "pixel_values" in batch else None
+    shuffled = {
+        "input_ids": torch.cat([batch["input_ids"], own], dim=1)[order],
+        "attention_mask": torch.cat([batch["attention_mask"], mask], dim=1)[order],
+    }
+    if carried is not None:
+        shuffled["pixel_values"] = torch.cat([carried[row] for row in order])
+        shuffled["image_grid_thw"] = torch.ones(len(shuffled["pixel_values"]), 3, dtype=torch.long)
+    return shuffled
+
+
+SHUFFLED = [4, 0, 3, 7, 2, 5, 1, 8, 6]
+PROMPTS = [one_image, two_images, no_image]
+
+
+def prompts(family):
+    return [make() for make in (PROMPTS if family != "paligemma" else [one_image, two_images, one_image])]
+
+
+def with_sharing(policy, mode):
+    policy.base_model._sharing.mode = mode
+    return policy
+
+
+def real(values, batch, keep):
+    return values[:, -keep:][batch["attention_mask"][:, -keep:].bool()]
+
+
+@pytest.mark.parametrize("family", ALL)
+def test_log_probs_with_sharing_equal_those_without(family, policy_for):
+    policy = policy_for(family)
+    batch = group(policy, prompts(family), order=SHUFFLED)
+
+    def run(mode):
+        with_sharing(policy, mode)
+        with torch.no_grad():
+            logits = policy(**batch, use_cache=False, logits_to_keep=8).logits
+            hidden = policy.base_model(**batch, use_cache=False).last_hidden_state
+        assert hidden.shape[:2] == batch["input_ids"].shape
+        return real(logits, batch, 8).log_softmax(-1), hidden[batch["attention_mask"].bool()]
+
+    for found, expected in zip(run(True), run(False), strict=True):
+        torch.testing.assert_close(found, expected, atol=ATOL, rtol=1e-4)
+    report = policy.sharing_report()
+    if family in REFUSED:
+        assert REFUSED[family] in next(iter(report["not_shared"]))
+    else:
+        assert report["not_shared"] == {}
+        assert report["tokens_computed"] < 0.6 * report["tokens"]
+
+
+def gradients(policy, batch, mode):
+    with_sharing(policy, mode)
+    logits = policy(**batch, use_cache=False, logits_to_keep=8).logits
+    loss = real(logits.log_softmax(-1), batch, 8)[:, ::7].mean()
+    loss.backward()
+    return loss.detach(), {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
+
+
+def assert_equal_gradients(found, expected):
+    assert set(found) == set(expected)
+    largest = max(gradient.abs().max() for gradient in expected.values())
+    for name, gradient in expected.items():
+        scale = max(gradient.abs().max(), 1e-2 * largest)
+        assert (found[name] - gradient).abs().max() < 1e-4 * scale, name
+
+
+@pytest.mark.parametrize("family", SHARED)
+def test_gradients_of_all_weights_equal_those_without(family, policy_for):
+    runs = []
+    for mode in (True, False):
+        policy = policy_for(family)
+        runs.append(gradients(policy, group(policy, prompts(family), order=SHUFFLED), mode))
+    (loss, found), (expected_loss, expected) = runs
+    torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
+    assert_equal_gradients(found, expected)
+
+
+@pytest.mark.parametrize("checkpointing", [None, False, True], ids=["plain", "non-reentrant", "reentrant"])
+@pytest.mark.parametrize("family", SHARED)
+def test_lora_gradients_equal_those_without(family, checkpointing, policy_for):
+    """With gradient checkpointing the layers run again in the backward, on the same packing."""
+    runs = []
+    for mode in (True, False):
+        torch.manual_seed(0)
+        policy = policy_for(family)
+        config = policy.lora_config(r=4, init_lora_weights=False)
+        batch = group(policy, prompts(family), order=SHUFFLED)
+        with_sharing(policy, mode)
+        model = get_peft_model(policy, config).train()
+        if checkpointing is not None:
+            model.gradient_checkpointing_enable({"use_reentrant": checkpointing})
+            model.enable_input_require_grads()
+        logits = model(**batch, use_cache=False, logits_to_keep=8).logits
+        loss = real(logits.log_softmax(-1), batch, 8)[:, ::7].mean()
+        loss.backward()
+        grads = {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+        assert grads
+        assert (policy.sharing_report()["tokens"] > 0) == mode
+        runs.append((loss.detach(), grads))
+    (loss, found), (expected_loss, expected) = runs
+    torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
+    assert_equal_gradients(found, expected)
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_equal_ids_with_different_images_share_nothing_but_what_comes_before(family, policy_for):
+    """Mirrored images have as many tokens: only the tickets tell the rows apart."""
+    policy = policy_for(family)
+    mirrored = one_image()
+    mirrored[0]["content"][0]["image"] = mirrored[0]["content"][0]["image"].transpose(0)
+    batch = group(policy, [one_image(), mirrored], completions=2)
+    with torch.no_grad():
+        found = with_sharing(policy, True)(**batch, use_cache=False).logits
+        expected = with_sharing(policy, False)(**batch, use_cache=False).logits
+    mask = batch["attention_mask"].bool()
+    torch.testing.assert_close(found[mask], expected[mask], atol=ATOL, rtol=1e-4)
+    assert (found[0] - found[2]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("family", SHARED)
+def test_flush_left_pairs_share_their_prompt(family, policy_for):
+    """DPO's batch: chosen rows, then rejected rows, right-padded."""
+    policy = policy_for(family)
+    batch = group(policy, prompts(family), completions=2, order=[0, 2, 4, 1, 3, 5])
+    length = batch["input_ids"].shape[1]
+    starts = batch["attention_mask"].argmax(dim=1)
+    index = (torch.arange(length) + starts[:, None]).clamp(max=length - 1)
+    inside = torch.arange(length) < batch["attention_mask"].sum(dim=1)[:, None]
+    batch["input_ids"] = batch["input_ids"].gather(1, index).masked_fill(~inside, 0)
+    batch["attention_mask"] = inside.long()
+    with torch.no_grad():
+        found = with_sharing(policy, True)(**batch, use_cache=False).logits
+        expected = with_sharing(policy, False)(**batch, use_cache=False).logits
+    torch.testing.assert_close(found[inside], expected[inside], atol=ATOL, rtol=1e-4)
+    assert policy.sharing_report()["tokens_computed"] < 0.75 * policy.sharing_report()["tokens"]
+
+
+def test_the_gate_leaves_batches_alone_that_have_little_in_common(policy_for):
+    policy = policy_for("internvl")
+    batch = tickets(policy.processing_class, [one_image(), two_images()])
+    with torch.no_grad():
+        policy(**batch, use_cache=False)
+    report = policy.sharing_report()
+    assert report["tokens"] == 0
+    assert "could be saved" in next(iter(report["not_shared"]))
+
+
+@pytest.mark.parametrize("wanted", ["output_hidden_states", "output_attentions"])
+def test_outputs_of_every_layer_are_given_as_stock_gives_them(wanted, policy_for, bare_for):
+    policy = policy_for("internvl")
+    policy.set_attn_implementation("eager")
+    batch = group(policy, [no_image()], completions=3)
+    bare = bare_for("internvl")
+    bare.set_attn_implementation("eager")
+    ours = policy(**batch, use_cache=False, **{wanted: True})
+    stock = bare(**batch, use_cache=False, **{wanted: True})
+    key = wanted.removeprefix("output_")
+    for found, expected in zip(ours[key], stock[key], strict=True):
+        assert torch.equal(found, expected)
+
+
+def test_a_caller_who_wants_a_cache_gets_it(policy_for):
+    policy = policy_for("internvl")
+    batch = group(policy, [one_image()])
+    cache = policy(**batch, use_cache=True).past_key_values
+    assert cache.get_seq_length() == batch["input_ids"].shape[1]
+
+
+def test_an_unknown_mode_is_refused(checkpoint):
+    from hf_vlm_rl import AutoVLMPolicy
+
+    with pytest.raises(ValueError, match="'auto', True or False"):
+        AutoVLMPolicy.from_pretrained(checkpoint("internvl"), sharing="always")

@@ -20,7 +20,7 @@ from .processing_state import ProcessingState
 from .retype import retype
 from .sharing.switch import Mode
 from .store import ImageStore
-from .turns import end_of_turn
+from .turns import end_of_turn, opening_after_bos
 
 # Arguments that say where a checkpoint is: for the config, the model and the processor alike.
 HUB_ARGUMENTS = (
@@ -109,12 +109,7 @@ class AutoVLMPolicy:
         else:
             if config is None:
                 config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
-            processor = AutoProcessor.from_pretrained(
-                source, padding_side="left", truncation_side="left", **options, **hub
-            )
-            for name in options:
-                # Every part got them; the tokenizer would save them and repeat them with each call.
-                processor.tokenizer.init_kwargs.pop(name, None)
+            processor = load_processor(source, hub, options)
             model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
             load = functools.partial(model_class.from_pretrained, source, **hub)
         processing_class = make_processing_class(processor, config, family, image_store)
@@ -169,6 +164,24 @@ class AutoVLMPolicy:
         register_family(family, exist_ok)
 
 
+def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:
+    """A checkpoint's native processor, padding on the left.
+
+    Args:
+        source: Hub id or directory.
+        hub: `HUB_ARGUMENTS`.
+        options: Image options under the image processor's own names.
+    """
+    options = options or {}
+    processor = AutoProcessor.from_pretrained(
+        source, padding_side="left", truncation_side="left", **options, **hub
+    )
+    for name in options:
+        # Every part got them; the tokenizer would save them and repeat them with each call.
+        processor.tokenizer.init_kwargs.pop(name, None)
+    return processor
+
+
 def make_processing_class(
     processor: ProcessorMixin,
     config: PreTrainedConfig,
@@ -203,6 +216,7 @@ def make_processing_class(
     sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
+    opening = opening_after_bos(processor)
     retype(processor, VLMTokenizer)
     processor._vlm = ProcessingState(
         family=family,
@@ -211,6 +225,7 @@ def make_processing_class(
         placeholder_texts=tuple(text for text in texts if text),
         ordinary_ids=_ordinary_ids(tokenizer, config),
         never_sampled=tuple(sorted(sampled_never - {None})),
+        opening=opening,
     )
     return processor
 

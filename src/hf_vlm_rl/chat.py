@@ -74,6 +74,20 @@ def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[di
     return conversation
 
 
+def without_images(messages: Sequence[Mapping]) -> list[dict]:
+    """A copy of a normalized conversation with empty image blocks."""
+    return [
+        message | {"content": [_empty(block) for block in message["content"]]}
+        if message.get("content")
+        else dict(message)
+        for message in messages
+    ]
+
+
+def _empty(block: Mapping) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key != "image"}
+
+
 def _message(message: Mapping) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, str):

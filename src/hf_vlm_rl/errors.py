@@ -2,6 +2,7 @@
 
 - `CheckpointError`: files of a checkpoint are missing, damaged or do not fit its config.
 - `ImageError`: an image cannot be used, or images and placeholders do not match.
+- `RewardError`: a reward function failed, or returned something that is no reward.
 - `TicketError`: a ticket is damaged, or the store has no image for it.
 - `UnsupportedModelError`: no family row describes the model.
 
@@ -15,6 +16,10 @@ class CheckpointError(OSError):
 
 class ImageError(ValueError):
     """An image cannot be read, or the images of a row do not fit its placeholders."""
+
+
+class RewardError(RuntimeError):
+    """A reward function raised, or returned something other than one number or None per row."""
 
 
 class TicketError(LookupError):

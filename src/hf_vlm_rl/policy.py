@@ -18,12 +18,18 @@ from .families import VLMFamily
 from .feature_cache import FeatureCache
 from .lora import lora_config
 from .processing import VLMTokenizer
-from .resolve import resolve
+from .prompt_rows import check_prompts
+from .resolve import locate, model_inputs, resolve, tickets_inside
 from .retype import Retyped, retype
 from .sharing.attention import attach
 from .sharing.decoder import VLMDecoder
+from .sharing.prefill import prefill_once
 from .sharing.rows import share_prefixes
 from .sharing.switch import Mode, SharingSwitch, refusal
+
+# As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
+# probabilities by logits, and 0 * -inf is not a number.
+NEVER = -1e4
 
 
 class NeverSample(LogitsProcessor):
@@ -91,13 +97,22 @@ class VLMPolicy(Retyped):
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
         names = list(inspect.signature(stock.generate).parameters)[1:]
+        forward_names = list(inspect.signature(stock.forward).parameters)[1:]
 
         @functools.wraps(stock.generate)
         def generate(self, *args, **kwargs):
             kwargs.update(zip(names, args, strict=False))
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
 
-        return {"generate": generate}
+        @functools.wraps(stock.forward)
+        def forward(self, *args, **kwargs):
+            kwargs.update(zip(forward_names, args, strict=False))
+            # Asked first: the backbone may change the arguments.
+            inside = tickets_inside(self.base_model, kwargs)
+            output = stock.forward(self, **kwargs)
+            return self._without_placeholders(output) if inside else output
+
+        return {"generate": generate, "forward": forward}
 
     @property
     def processing_class(self) -> VLMTokenizer:
@@ -120,7 +135,8 @@ class VLMPolicy(Retyped):
         Returns:
             `images_encoded` and `images_reused`: images that went through the vision tower, and that
             did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
-            batch's tokens and those the decoder ran on. `not_shared`: reason to number of forwards.
+            batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
+            `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
         """
         features, sharing = self.base_model._features, self.base_model._sharing
         return {
@@ -128,6 +144,8 @@ class VLMPolicy(Retyped):
             "images_reused": features.reused,
             "tokens": sharing.tokens,
             "tokens_computed": sharing.computed,
+            "prompts": sharing.prompts,
+            "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
         }
 
@@ -149,17 +167,37 @@ class VLMPolicy(Retyped):
                 parameter.requires_grad_(False)
         return self
 
+    def _without_placeholders(self, output: Any) -> Any:
+        """`output` with the logits of placeholders so low that they have no probability.
+
+        Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
+        which never samples placeholders; this makes both the same distribution. A batch in which no
+        row has a ticket cannot be told from plain text and is left as it is.
+        """
+        parts = output if isinstance(output, tuple) else (output.logits,)
+        logits = next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
+        index = torch.tensor(self.placeholder_ids, device=logits.device)
+        logits.index_fill_(-1, index, NEVER)  # in place: (B, L, V) is the largest tensor of a step
+        return output
+
     @torch.no_grad()
     def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
         given = kwargs.pop("inputs", None)
         if given is not None:
             kwargs["input_ids"] = given
         prompt = kwargs.get("input_ids")
-        kwargs, _ = resolve(self.base_model, kwargs)
+        inside = tickets_inside(self.base_model, kwargs)
+        kwargs, rows = locate(self.base_model, kwargs)
+        if inside:
+            mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
+            check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
+        restored = kwargs.get("input_ids")
+        if rows is not None:
+            prefilled = prefill_once(self, kwargs, rows)
+            kwargs = prefilled or kwargs | model_inputs(self.base_model, restored, rows, kwargs)
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         output = generate(**kwargs)
-        restored = kwargs.get("input_ids")
         if restored is not None and restored is not prompt:
             # Callers compare or re-use the prompt that they passed: give it back with its tickets.
             sequences = output if isinstance(output, torch.Tensor) else output.sequences
@@ -176,13 +214,18 @@ def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "aut
         processing_class: From `auto.make_processing_class`, for the same checkpoint.
         sharing: See `sharing.switch.SharingSwitch`.
     """
+    make_backbone(model, processing_class, sharing)
+    retype(model, VLMPolicy)._vlm = model.base_model._vlm
+    return model
+
+
+def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
     family = processing_class._vlm.family
-    carried = _Carried(processing_class)
     decoder = model.get_submodule(family.language)
     attach(retype(decoder, VLMDecoder))
     backbone = retype(model.base_model, VLMBackbone)
-    backbone._vlm = carried
+    backbone._vlm = _Carried(processing_class)
     backbone._features = FeatureCache()
     backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types))
-    retype(model, VLMPolicy)._vlm = carried
     return model

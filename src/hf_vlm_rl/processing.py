@@ -17,12 +17,15 @@ import PIL.Image
 import torch
 from transformers import BatchFeature
 
-from .chat import check_no_placeholder, fill_images, normalize
+from .chat import check_no_placeholder, fill_images, normalize, without_images
 from .errors import ImageError
 from .image_cache import ProcessedImage
 from .images import is_image_list, load_rgb
 from .processing_state import ProcessingState
+from .prompt_rows import CHECKSUM, checked
 from .retype import Retyped
+from .store import RowNote
+from .text_prompts import keep_text_prompt
 from .tickets import TicketCodec
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
@@ -67,7 +70,6 @@ class VLMTokenizer(Retyped):
     is_fast = _from_tokenizer("is_fast")
     model_max_length = _from_tokenizer("model_max_length")
     name_or_path = _from_tokenizer("name_or_path")
-    pad = _from_tokenizer("pad")
     pad_token = _from_tokenizer("pad_token")
     pad_token_id = _from_tokenizer("pad_token_id")
     padding_side = _from_tokenizer("padding_side")
@@ -156,41 +158,56 @@ class VLMTokenizer(Retyped):
 
     def encode_prompt(
         self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Any]:
         """One prompt as ids that carry their images, for trainers that take only `input_ids`.
 
         Args:
             messages: A conversation. Image blocks without an image are filled from `images`; if
-                there are no blocks, the images go before the first user text.
+                there are no blocks, the images go before the first user text. One that ends with an
+                assistant's message is encoded with its answer, for reward models.
             images: The images of the row, in order.
-            **columns: JSON-like values (ground truth, ...) that travel with the row's tickets.
+            **columns: JSON-like values (ground truth, ...) that travel with the row: inside the
+                tickets of its images, or, if it has none, under a hash of its ids.
 
         Returns:
             `input_ids` and `attention_mask`, each of length L: those of the native prompt, with
-            a ticket written into each image's run. The images are kept on disk (`image_store`).
+            a ticket written into each image's run; `ids_checksum`, which `pad` compares and drops.
+            Images and columns are kept on disk (`image_store`).
 
         Raises:
-            ImageError: As `apply_chat_template`; or columns were given without an image.
-            TicketError: If an image has too few tokens in a row to hold a ticket.
+            ImageError: As `apply_chat_template`.
+            TicketError: If an image has too few tokens in a row to hold a ticket; if columns cannot
+                be kept.
+            ValueError: If the prompt contains the pad token, which trainers mask by its id.
         """
         conversation = fill_images(messages, images)
-        encoded = self.apply_chat_template(
-            [conversation], add_generation_prompt=True, tokenize=True, return_dict=True
-        )
-        ids = encoded["input_ids"][0]
-        tickets = encoded["pixel_values"].tolist() if "pixel_values" in encoded else []
-        if columns and not tickets:
-            raise ImageError(
-                f"Got the columns {sorted(columns)} but no image. Columns travel with an image's "
-                "ticket; rows without images cannot carry any."
+        answered = bool(conversation) and conversation[-1].get("role") == "assistant"
+        prompt = conversation[:-1] if answered else conversation
+        ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
+        if self.pad_token_id in ids:
+            raise ValueError(
+                f"The prompt contains {self.pad_token!r}, which is also the pad token; a trainer would "
+                "mask it. Expected a pad token of its own: set processing_class.pad_token to a special "
+                "token that the chat template does not write."
             )
-        # Asked by the ticket whose image is processed already, not by the one with columns.
-        lengths = [self.processed(ticket[0]).tokens for ticket in tickets]
-        kept = [self._vlm.keep(ticket[0], columns, *ticket[1:]) for ticket in tickets]
-        return {
-            "input_ids": self.codec.write(ids, kept, lengths),
-            "attention_mask": [1] * len(ids),
-        }
+        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else None
+        note = RowNote(columns, without_images(prompt), tail)
+        if not tickets:
+            keep_text_prompt(self._vlm.store, self.codec.salt, ids, note)
+        if answered:
+            ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
+        # Asked by the ticket whose image is processed already, not by the one with the note.
+        lengths = [self.processed(ticket).tokens for ticket in tickets]
+        ids = self.codec.write(ids, [self._vlm.keep(ticket, note) for ticket in tickets], lengths)
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), CHECKSUM: self.codec.checksum(ids)}
+
+    def pad(self, encoded_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The tokenizer's `pad`. Rows of `encode_prompt` are first compared with their checksums.
+
+        Raises:
+            TicketError: If the ids of a row were truncated or edited, or made for another model.
+        """
+        return self.tokenizer.pad(checked(self.codec, encoded_inputs), *args, **kwargs)
 
     def set_training_eos(self, token_id: int) -> None:
         """Use another `eos_token` from now on; saved files keep the native one.
@@ -226,10 +243,18 @@ class VLMTokenizer(Retyped):
         """
         cached = self._vlm.processed.get(ticket)
         if cached is None:
+            source = self._vlm.store.source(ticket)
+            if source != ticket:
+                return self.processed(source)
             stored = self._vlm.store.get(ticket)
             cached = self._process_one(stored.image, stored.options)
             self._vlm.processed.put(ticket, cached)
         return cached
+
+    def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
+        encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
+        tickets = encoded["pixel_values"][:, 0].tolist() if "pixel_values" in encoded else []
+        return encoded["input_ids"][0], tickets
 
     def _images_by_row(self, images: Any, rows: list[str]) -> list[list]:
         counts = [row.count(self.image_token) for row in rows]
@@ -259,6 +284,9 @@ class VLMTokenizer(Retyped):
         ]
 
     def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
+        opening = self._vlm.opening
+        if opening and text.startswith(opening) and not kwargs.get("add_special_tokens", True):
+            kwargs = kwargs | {"add_special_tokens": True}  # see `turns.opening_after_bos`
         try:
             if images or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.

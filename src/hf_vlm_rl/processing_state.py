@@ -1,11 +1,10 @@
 """What a processing class knows beyond the native processor: one object, one attribute."""
 
-from collections.abc import Mapping
 from typing import Any, Self
 
 from .families import VLMFamily
 from .image_cache import ImageCache
-from .store import ImageStore
+from .store import ImageStore, RowNote
 from .tickets import TicketCodec
 
 # A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.
@@ -22,6 +21,7 @@ class ProcessingState:
         placeholder_texts: Strings that no user text may contain.
         ordinary_ids: Ids that tickets inside ids may use.
         never_sampled: Ids of image and video placeholders.
+        opening: What conversations begin with after a bos that only the tokenizer writes.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class ProcessingState:
         placeholder_texts: tuple[str, ...],
         ordinary_ids: list[int],
         never_sampled: tuple[int, ...],
+        opening: str | None = None,
     ):
         self.family = family
         self.store = store
         self.placeholder_id = placeholder_id
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
+        self.opening = opening
         self.images_defaults: dict[str, Any] | None = None  # found on first use
         self.capture_images_kwargs = False
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
@@ -52,7 +54,9 @@ class ProcessingState:
         # Without what use leaves behind, so that `datasets` finds its cache again.
         return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES), "images_defaults": None}
 
-    def keep(self, ticket: int, columns: Mapping[str, Any], tail: int | None = None) -> int:
-        """Keep a ticket's image on disk, with columns; returns the ticket that stands for both."""
+    def keep(self, ticket: int, note: RowNote) -> int:
+        """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""
         stored = self.store.get(ticket)
-        return self.store.put(stored.image, stored.options, columns, tail, keep=True)
+        return self.store.put(
+            stored.image, stored.options, note.columns, note.tail, keep=True, prompt=note.prompt
+        )

@@ -3,18 +3,20 @@
 GRPO, RLOO, DPO and KTO load their reference model from `config._name_or_path` when all weights are
 trained (no PEFT) and a KL term needs one; and every trainer takes an id in place of a model. They
 pick the class that the checkpoint's config names, which would be the stock one, and it does not
-know tickets. After `register()` they get policies.
+know tickets. After `register()` they get policies. So they do for checkpoints in an original format,
+which transformers alone does not load, and `AutoProcessor` then gives those their processing class.
 """
 
 import functools
 from typing import Any
 
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from .auto import AutoVLMPolicy, stock_class
+from .auto import HUB_ARGUMENTS, AutoVLMPolicy, make_processing_class, stock_class
 from .compat import require_trl_with_unknown_architectures
-from .families import FAMILIES
+from .families import FAMILIES, family_for
+from .formats import ORIGINAL_FORMATS
 
 ARCHITECTURE = "AutoVLMPolicy"
 
@@ -37,10 +39,17 @@ def register() -> None:
         if family.model_type not in CONFIG_MAPPING_NAMES:
             continue
         stock = stock_class(CONFIG_MAPPING_NAMES, family)
-        config_class = _policy_config(stock)
-        loader = type("PolicyLoader", (_PolicyLoader,), {"config_class": config_class})
-        AutoConfig.register(family.model_type, config_class, exist_ok=True)
-        AutoModelForCausalLM.register(config_class, loader, exist_ok=True)
+        _register(family.model_type, _policy_config(stock))
+    for model_type in ORIGINAL_FORMATS:
+        config_class = _original_config(model_type)
+        _register(model_type, config_class)
+        AutoProcessor.register(config_class, _ProcessingClassLoader, exist_ok=True)
+
+
+def _register(model_type: str, config_class: type) -> None:
+    loader = type("PolicyLoader", (_PolicyLoader,), {"config_class": config_class})
+    AutoConfig.register(model_type, config_class, exist_ok=True)
+    AutoModelForCausalLM.register(config_class, loader, exist_ok=True)
 
 
 class _PolicyLoader:
@@ -66,3 +75,29 @@ def _policy_config(stock: type) -> type:
         "from_dict": classmethod(from_dict),
     }
     return type(stock.__name__, (stock,), members)
+
+
+class _ProcessingClassLoader:
+    """What `AutoProcessor` finds for a checkpoint in an original format."""
+
+    @classmethod
+    def from_pretrained(cls, source: str, **kwargs: Any):
+        located = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs and key != "trust_remote_code"}
+        stored, _ = PreTrainedConfig.get_config_dict(source, **located)
+        original = ORIGINAL_FORMATS[stored["model_type"]]
+        checkpoint = original.module.open_checkpoint(source, stored, located)
+        family = family_for(original.family, source)
+        return make_processing_class(checkpoint.processor, checkpoint.config, family)
+
+
+def _original_config(name: str) -> type:
+    """A config class that only leads to the loaders above; the policy's own config is of the stock kind."""
+
+    class OriginalConfig(PreTrainedConfig):
+        model_type = name
+
+        @classmethod
+        def from_dict(cls, config_dict: dict, **kwargs: Any):
+            return super().from_dict({"architectures": [ARCHITECTURE], "auto_map": {}}, **kwargs)
+
+    return OriginalConfig

@@ -3,7 +3,7 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,29 @@ def carries_tickets(pixel_values: Any) -> bool:
     return isinstance(pixel_values, torch.Tensor) and not pixel_values.is_floating_point()
 
 
+def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain."""
+    pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
+    if pixel_values is not None or input_ids is None or kwargs.get("mm_encoder_outputs"):
+        return False
+    placeholder_id = backbone.processing_class._vlm.placeholder_id
+    return not _continues(kwargs) and bool((input_ids == placeholder_id).any())
+
+
 def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
-    """Turn the tickets in a forward's keyword arguments into image features.
+    """Turn the tickets in a forward's keyword arguments into image features: `locate` and encode.
+
+    Returns:
+        Arguments for the stock forward, and the images of each row; None where tickets do not tell.
+    """
+    kwargs, rows = locate(backbone, kwargs)
+    if rows is not None:
+        kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs)
+    return kwargs, rows
+
+
+def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
+    """Find the images of each row and put clean ids in place of carried tickets; nothing is encoded.
 
     Args:
         backbone: A policy's multimodal backbone.
@@ -44,7 +65,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
             images and cached decoding steps pass through untouched.
 
     Returns:
-        Arguments for the stock forward, and the images of each row; None where tickets do not tell.
+        The arguments without tickets, and the images of each row; None where tickets do not tell.
 
     Raises:
         ImageError: If a row has placeholders but no image, or another number of them.
@@ -68,8 +89,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
     else:
         input_ids, rows = _rows_inside(processing, input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
-    kwargs["input_ids"] = input_ids
-    return kwargs | _model_inputs(backbone, input_ids, rows, kwargs), rows
+    return kwargs | {"input_ids": input_ids}, rows
 
 
 def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
@@ -109,9 +129,10 @@ def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor
             )
         except TicketError as error:
             raise TicketError(f"Row {row}: {error}") from error
-        tail = processing.image_store.get(tickets[-1]).tail if tickets else None
+        store = processing.image_store
+        tail = store.row(tickets[-1]).tail if tickets else None
         clean.append(restored)
-        rows.append(RowImages(tuple(tickets), tail))
+        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail))
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
 
 
@@ -122,14 +143,22 @@ def _tokens(processing: Any, ticket: int, row: int) -> int:
         raise TicketError(f"Row {row}: {error}") from error
 
 
-def _continues(kwargs: dict[str, Any]) -> bool:
+def _continues(kwargs: Mapping[str, Any]) -> bool:
     cache = kwargs.get("past_key_values")
     return cache is not None and cache.get_seq_length() > 0
 
 
-def _model_inputs(
+def model_inputs(
     backbone: Any, input_ids: torch.Tensor, rows: Sequence[RowImages], kwargs: dict[str, Any]
 ) -> dict[str, Any]:
+    """What the stock forward takes in place of tickets: features, grids, token types.
+
+    Args:
+        backbone: A policy's backbone.
+        input_ids: (B, T), clean.
+        rows: The images of each row.
+        kwargs: The other arguments of the forward.
+    """
     processing = backbone.processing_class
     state: ProcessingState = processing._vlm
     inputs: dict[str, Any] = {}

@@ -36,11 +36,28 @@ class StoredImage:
         options: Image-processor options that differ from the processor's own (`{}`: none do).
         columns: The dataset columns that `encode_prompt` attached to the row.
         tail: Number of prompt tokens after the row's last image token, if recorded.
+        prompt: The row's messages, their image blocks empty, if recorded.
     """
 
     image: PIL.Image.Image
     options: Mapping[str, Any] = field(default_factory=dict)
     columns: Mapping[str, Any] = field(default_factory=dict)
+    tail: int | None = None
+    prompt: list[dict] | None = None
+
+
+@dataclass(frozen=True)
+class RowNote:
+    """What is known about an encoded prompt besides its ids.
+
+    Attributes:
+        columns: The dataset columns that `encode_prompt` was given.
+        prompt: The messages, their image blocks empty; None if not recorded.
+        tail: Prompt tokens after the last image token; None if not recorded.
+    """
+
+    columns: Mapping[str, Any]
+    prompt: list[dict] | None = None
     tail: int | None = None
 
 
@@ -73,6 +90,7 @@ class ImageStore:
         self._images: OrderedDict[int, PIL.Image.Image] = OrderedDict()
         self._used = 0
         self._notes: dict[int, dict] = {}
+        self._texts: dict[int, dict] = {}  # see text_prompts
         self._spilled_since_sweep = 0
 
     # A store is one shared service: copies of a policy keep using it, workers get an empty memory
@@ -104,6 +122,7 @@ class ImageStore:
         columns: Mapping[str, Any] | None = None,
         tail: int | None = None,
         keep: bool = False,
+        prompt: list[dict] | None = None,
     ) -> int:
         """Store an upright RGB image (see `images.load_rgb`) and return its ticket.
 
@@ -113,30 +132,29 @@ class ImageStore:
             columns: JSON-like values that travel with the ticket; part of the ticket.
             tail: Prompt tokens after the row's last image token; part of the ticket.
             keep: Also write to disk now, for other processes and later runs.
+            prompt: The row's messages without images; part of the ticket.
 
         Returns:
             A signed 64-bit integer.
 
         Raises:
-            TicketError: If `options` or `columns` cannot be written as JSON.
+            TicketError: If `options`, `columns` or `prompt` cannot be written as JSON.
         """
         shared = keep or self._others_read()
         ticket = image_ticket(image)
         self._remember(ticket, image)
         if shared:
             self._write_image(ticket, image, keep)
-        if not options and not columns and tail is None:
+        if not options and not columns and tail is None and prompt is None:
             return ticket
         note = {
             "image": ticket,
             "options": dict(options or {}),
             "columns": dict(columns or {}),
             "tail": tail,
+            "prompt": prompt,
         }
-        text = _canonical_json(note)
-        alias = _digest(b"note", text)
-        with self._lock:
-            self._notes[alias] = note
+        alias, text = self._add_note(note)
         if shared:
             self._write(self._path(alias, ".json", keep), text)
         return alias
@@ -147,6 +165,38 @@ class ImageStore:
         Raises:
             TicketError: If neither memory nor the directory has it, or the file is damaged.
         """
+        note = self._note(ticket)
+        if note is None:
+            return StoredImage(self._image(ticket))
+        image = self._image(note["image"])
+        return StoredImage(image, note["options"], note["columns"], note["tail"], note["prompt"])
+
+    def source(self, ticket: int) -> int:
+        """The ticket of the same image and options without columns, tail and prompt.
+
+        What is computed from an image is kept under it: rows that ask different things about one
+        image have different tickets, and one source.
+        """
+        note = self._note(ticket)
+        if note is None:
+            return ticket
+        if not note["options"]:
+            return note["image"]
+        return self._add_note(note | {"columns": {}, "tail": None, "prompt": None})[0]
+
+    def row(self, ticket: int) -> RowNote:
+        """What `encode_prompt` noted with a ticket."""
+        note = self._note(ticket) or {}
+        return RowNote(note.get("columns", {}), note.get("prompt"), note.get("tail"))
+
+    def _add_note(self, note: dict) -> tuple[int, bytes]:
+        text = _canonical_json(note)
+        alias = _digest(b"note", text)
+        with self._lock:
+            self._notes[alias] = json.loads(text)  # what other processes will read
+        return alias, text
+
+    def _note(self, ticket: int) -> dict | None:
         with self._lock:
             note = self._notes.get(ticket)
         if note is None and (path := self._find(ticket, ".json")) is not None:
@@ -156,9 +206,7 @@ class ImageStore:
             note = json.loads(text)
             with self._lock:
                 self._notes[ticket] = note
-        if note is None:
-            return StoredImage(self._image(ticket))
-        return StoredImage(self._image(note["image"]), note["options"], note["columns"], note["tail"])
+        return note
 
     def _image(self, ticket: int) -> PIL.Image.Image:
         with self._lock:
@@ -287,6 +335,6 @@ def _canonical_json(note: dict) -> bytes:
         return json.dumps(note, sort_keys=True, ensure_ascii=False).encode()
     except TypeError as error:
         raise TicketError(
-            f"The columns {sorted(note['columns'])} and options {sorted(note['options'])} must be "
-            f"JSON values (str, int, float, bool, None, lists, dicts): {error}."
+            f"The columns {sorted(note['columns'])}, options {sorted(note.get('options', {}))} and the "
+            f"messages must be JSON values (str, int, float, bool, None, lists, dicts): {error}."
         ) from error

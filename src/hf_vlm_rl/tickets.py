@@ -44,13 +44,17 @@ class TicketCodec:
         self._alphabet = usable[: 1 << self._bits]
         self._value = {token: value for value, token in enumerate(self._alphabet)}
         self._digits = math.ceil(TICKET_BITS / self._bits)
-        # Another tokenizer gives another salt, so its tickets fail the checksum here.
-        self._salt = zlib.crc32(repr((placeholder_id, self._alphabet)).encode())
+        # Another tokenizer gives another salt, so its tickets and rows fail their checksums here.
+        self.salt = zlib.crc32(repr((placeholder_id, self._alphabet)).encode())
 
     @property
     def length(self) -> int:
         """Placeholders a run must have to carry a ticket: anchor, digits and checksum."""
         return 1 + self._digits + 1
+
+    def checksum(self, ids: Sequence[int]) -> int:
+        """A 31-bit checksum of a row's ids, which differs between tokenizers."""
+        return zlib.crc32(b"".join(int(token).to_bytes(4, "little") for token in ids), self.salt) >> 1
 
     def encode(self, ticket: int) -> list[int]:
         """The `length - 1` ids that follow the anchor placeholder, most significant digit first."""
@@ -163,7 +167,7 @@ class TicketCodec:
         return len(own)
 
     def _checksum(self, value: int) -> int:
-        return zlib.crc32(value.to_bytes(8, "little"), self._salt) & (len(self._alphabet) - 1)
+        return zlib.crc32(value.to_bytes(8, "little"), self.salt) & (len(self._alphabet) - 1)
 
     def _no_ticket(self, ids: Sequence[int], anchor: int) -> str:
         after = ids[anchor + 1 : anchor + 2]

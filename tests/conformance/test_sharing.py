@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import get_peft_model
+from transformers import GenerationConfig
 
 from .cases import ALL, images_of, no_image, one_image, tickets, two_images
 
@@ -30,9 +31,7 @@ def group(policy, rows, completions=3, order=None, seed=0):
     lengths = torch.tensor([(7, 4, 1, 5)[row % 4] for row in range(count)])
     mask = (torch.arange(7) < lengths[:, None]).long()
     own = own.masked_fill(mask == 0, policy.processing_class.pad_token_id)
-    images = [
-        sum("image" in block for block in row[0]["content"]) for row in rows for _ in range(completions)
-    ]
+    images = [len(images_of(row)) for row in rows for _ in range(completions)]
     order = list(range(count)) if order is None else order
     carried = batch["pixel_values"].split(images) if "pixel_values" in batch else None
     shuffled = {
@@ -208,3 +207,61 @@ def test_an_unknown_mode_is_refused(checkpoint):
 
     with pytest.raises(ValueError, match="'auto', True or False"):
         AutoVLMPolicy.from_pretrained(checkpoint("internvl"), sharing="always")
+
+
+def generate(policy, batch, mode, **settings):
+    with_sharing(policy, mode)
+    torch.manual_seed(0)
+    return policy.generate(
+        **batch, max_new_tokens=6, return_dict_in_generate=True, output_logits=True, **settings
+    )
+
+
+@pytest.mark.parametrize("do_sample", [False, True])
+@pytest.mark.parametrize("family", ALL)
+def test_prefilling_distinct_prompts_once_changes_no_answer(family, do_sample, policy_for):
+    policy = policy_for(family)
+    rows = prompts(family)
+    batch = tickets(policy.processing_class, [rows[index] for index in (0, 1, 0, 2, 1, 0)])
+    found = generate(policy, batch, True, do_sample=do_sample)
+    expected = generate(policy, batch, False, do_sample=do_sample)
+    assert torch.equal(found.sequences, expected.sequences)
+    torch.testing.assert_close(torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-4)
+    report = policy.sharing_report()
+    distinct = 2 if family == "paligemma" else 3
+    assert (report["prompts"], report["prompts_prefilled"]) == (
+        (0, 0) if family in REFUSED else (6, distinct)
+    )
+
+
+@pytest.mark.parametrize("family", SHARED)
+def test_prefilling_text_prompts_once_changes_no_answer(family, policy_for):
+    policy = policy_for(family)
+    longer = no_image()
+    longer[0]["content"][0]["text"] += " And then say goodbye, too."
+    batch = tickets(policy.processing_class, [no_image(), longer, no_image(), longer])
+    found, expected = (generate(policy, batch, mode, do_sample=True) for mode in (True, False))
+    assert torch.equal(found.sequences, expected.sequences)
+    assert policy.sharing_report()["prompts_prefilled"] == 2
+
+
+@pytest.mark.parametrize(
+    "settings", [{"num_beams": 2}, {"num_return_sequences": 2, "do_sample": True}, {"use_cache": False}]
+)
+def test_settings_that_need_a_plain_run_get_one(settings, policy_for):
+    policy = policy_for("internvl")
+    batch = tickets(policy.processing_class, [one_image(), one_image()])
+    found, expected = (generate(policy, batch, mode, **settings) for mode in (True, False))
+    assert torch.equal(found.sequences, expected.sequences)
+    report = policy.sharing_report()
+    assert report["prompts"] == 0
+    assert any(name in reason for reason in report["not_shared"] for name in settings)
+
+
+def test_a_generation_config_says_what_keywords_would(policy_for):
+    policy = policy_for("internvl")
+    batch = tickets(policy.processing_class, [one_image(), one_image()])
+    policy.generate(**batch, generation_config=GenerationConfig(num_beams=2, max_new_tokens=2))
+    assert policy.sharing_report()["prompts"] == 0
+    policy.generate(**batch, generation_config=GenerationConfig(do_sample=True, max_new_tokens=2))
+    assert policy.sharing_report()["prompts_prefilled"] == 1

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import InternVLConfig, InternVLProcessor, PreTrainedModel
+from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
 from .config import backbone_of, chat_options, convert_config
 from .files import Files
@@ -49,9 +49,26 @@ class Checkpoint:
         model = load_weights(self.files, config, self.backbone, **kwargs)
         if chat_options(self.stored)["ps_version"] == "v1":
             transpose_tiles(model)
-        # chat() of the original stops here and nowhere else, whatever generation_config.json lists.
-        model.generation_config.eos_token_id = self.processor.tokenizer.eos_token_id
+        model.generation_config = generation_config(self.files, self.processor.tokenizer)
         return model
+
+
+def generation_config(files: Files, tokenizer: Any) -> GenerationConfig:
+    """generation_config.json, with the ids of the chat format.
+
+    Args:
+        files: The checkpoint.
+        tokenizer: Its tokenizer.
+    """
+    stored = files.json("generation_config.json")
+    kept = {
+        key: value
+        for key, value in stored.items()
+        if key not in ("_from_model_config", "transformers_version")
+    }
+    # chat() of the original stops at the template's token and nowhere else, whatever the file lists.
+    ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+    return GenerationConfig(**kept | ids)
 
 
 def open_checkpoint(

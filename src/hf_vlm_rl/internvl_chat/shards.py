@@ -13,6 +13,8 @@ from .files import Files, read_json
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 
+DTYPES = {"F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+
 # Follows from the config; some exports store it nevertheless.
 DERIVED = ".rotary_emb.inv_freq"
 
@@ -32,6 +34,10 @@ class StoredTensor:
     key: str
     shape: tuple[int, ...]
     dtype: str
+
+    def empty(self) -> torch.Tensor:
+        """A tensor of this shape and dtype without memory."""
+        return torch.empty(self.shape, dtype=DTYPES[self.dtype], device="meta")
 
     def read(self) -> torch.Tensor:
         """The tensor, on the CPU."""
@@ -82,19 +88,25 @@ def check_tensors(
         files: The checkpoint, for messages.
 
     Raises:
-        CheckpointError: If a tensor is missing, unexpected or of another shape.
+        CheckpointError: If a tensor is missing, unexpected, of another shape or not of floats.
     """
     problems = [
         f"{tensor.file.name}: {key!r} has shape {list(tensor.shape)}, expected {list(expected[key])}"
         for key, tensor in tensors.items()
         if key in expected and tensor.shape != tuple(expected[key])
     ]
-    where = f"{SINGLE} or a shard" if len({tensor.file for tensor in tensors.values()}) > 1 else SINGLE
+    names = sorted({tensor.file.name for tensor in tensors.values()})
+    where = names[0] if len(names) == 1 else f"{names[0]} ... {names[-1]}"
     problems += [f"{where}: {key!r} is missing" for key in expected if key not in tensors]
     problems += [
         f"{tensor.file.name}: {key!r} is not part of this model"
         for key, tensor in tensors.items()
         if key not in expected and not key.endswith(DERIVED)
+    ]
+    problems += [
+        f"{tensor.file.name}: {key!r} is stored as {tensor.dtype}, expected one of {', '.join(DTYPES)}"
+        for key, tensor in tensors.items()
+        if tensor.dtype not in DTYPES
     ]
     if problems:
         more = f"\n... and {len(problems) - 10} more" if len(problems) > 10 else ""

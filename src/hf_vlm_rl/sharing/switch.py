@@ -1,7 +1,7 @@
 """Decides per forward whether rows share their prefixes, and keeps account of it."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Self
 
 import torch
@@ -24,6 +24,8 @@ class SharingSwitch:
     Attributes:
         tokens: B x T tokens of the forwards that shared.
         computed: Tokens that the decoder computed for them.
+        prompts: Prompts of the `generate` calls that prefilled distinct ones only.
+        prefilled: Distinct prompts among them.
         refused: Reason to number of forwards that did not share.
     """
 
@@ -34,27 +36,28 @@ class SharingSwitch:
         self.refusal = refusal
         self.tokens = 0
         self.computed = 0
+        self.prompts = 0
+        self.prefilled = 0
         self.refused: Counter[str] = Counter()
 
     def __deepcopy__(self, memo: dict) -> Self:
         return type(self)(self.mode, self.refusal)
 
     def layout(
-        self, input_ids: torch.Tensor, tickets: Sequence[Sequence[int]], placeholder: int, kwargs: Mapping
+        self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping
     ) -> Layout | None:
         """The layout for a forward, or None.
 
         Args:
-            input_ids: (B, T), with clean placeholders.
-            tickets: The tickets of each row, one per image token run, see `image_keys`.
-            placeholder: The id of an image token.
+            input_ids: (B, T).
+            keys: Gives (B, T) on the CPU; equal numbers mean equal token and image.
             kwargs: The arguments of the backbone's forward.
         """
         if self.mode is False:
             return None
         reason = self.refusal or _not_now(input_ids, kwargs)
         if reason is None:
-            layout, reason = self._find(input_ids, tickets, placeholder, kwargs)
+            layout, reason = self._find(keys(), kwargs.get("attention_mask"))
         if reason is not None:
             self.refused[reason] += 1
             return None
@@ -62,38 +65,23 @@ class SharingSwitch:
         self.computed += len(layout.source)
         return layout.to(input_ids.device)
 
-    def _find(
-        self, input_ids: torch.Tensor, tickets: Sequence, placeholder: int, kwargs: Mapping
-    ) -> tuple[Layout | None, str | None]:
-        ids = input_ids.cpu()
-        mask = kwargs.get("attention_mask")
-        mask = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.cpu().bool()
-        layout = find_layout(image_keys(ids, tickets, placeholder), mask)
+    def may_prefill(self, reason: str | None) -> bool:
+        """Whether `generate` may prefill repeated prompts once; `reason` says why its settings forbid."""
+        if self.mode is False:
+            return False
+        reason = self.refusal or reason
+        if reason is not None:
+            self.refused[reason] += 1
+        return reason is None
+
+    def _find(self, keys: torch.Tensor, mask: torch.Tensor | None) -> tuple[Layout | None, str | None]:
+        mask = torch.ones_like(keys, dtype=torch.bool) if mask is None else mask.cpu().bool()
+        layout = find_layout(keys, mask)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
         if self.mode == "auto" and layout.saved < WORTHWHILE:
             return None, f"less than {WORTHWHILE:.0%} of the tokens could be saved"
         return layout, None
-
-
-def image_keys(ids: torch.Tensor, tickets: Sequence[Sequence[int]], placeholder: int) -> torch.Tensor:
-    """Ids in which image tokens are told apart by their image.
-
-    Args:
-        ids: (B, T) on the CPU.
-        tickets: For each row, the ticket of each of its image tokens, in order.
-        placeholder: The id of an image token.
-
-    Returns:
-        (B, T): the ids, with a negative number per distinct image at image tokens.
-    """
-    keys = ids.clone()
-    numbers: dict[int, int] = {}
-    for row, own in enumerate(tickets):
-        if own:
-            values = [-1 - numbers.setdefault(ticket, len(numbers)) for ticket in own]
-            keys[row, ids[row] == placeholder] = torch.tensor(values)
-    return keys
 
 
 def _not_now(input_ids: torch.Tensor, kwargs: Mapping[str, Any]) -> str | None:

@@ -1,0 +1,94 @@
+"""The `hf-vlm-rl` command: one table of subcommands."""
+
+import argparse
+import importlib.util
+import os
+import runpy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Command:
+    """A subcommand.
+
+    Attributes:
+        help: One line for `--help`.
+        arguments: Adds its arguments to a parser.
+        run: Does the work.
+    """
+
+    help: str
+    arguments: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], None]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        argv: Arguments without the program's name. Default: those of the process.
+
+    Returns:
+        The exit status.
+    """
+    parser = argparse.ArgumentParser(prog="hf-vlm-rl", description=__doc__)
+    subparsers = parser.add_subparsers(dest="command", required=True)
+    for name, command in COMMANDS.items():
+        command.arguments(subparsers.add_parser(name, help=command.help, description=command.run.__doc__))
+    arguments = parser.parse_args(argv)
+    try:
+        COMMANDS[arguments.command].run(arguments)
+    except (OSError, ValueError) as error:
+        if arguments.command == "trl":
+            raise
+        print(f"hf-vlm-rl {arguments.command}: {error}", file=sys.stderr)  # noqa: T201
+        return 1
+    return 0
+
+
+def _convert_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", help="Hub id or directory of a checkpoint in OpenGVLab's InternVL format")
+    parser.add_argument("destination", help="directory to write; must not exist or be empty")
+    parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
+    parser.add_argument("--shard-gb", type=float, default=5.0, help="largest weight file, in GB (default: 5)")
+
+
+def _convert(arguments: argparse.Namespace) -> None:
+    """Write an InternVL checkpoint in OpenGVLab's format as one that plain transformers loads."""
+    from .internvl_chat.convert import convert
+
+    located = {} if arguments.revision is None else {"revision": arguments.revision}
+    convert(arguments.source, arguments.destination, int(arguments.shard_gb * 1e9), **located)
+
+
+def _trl_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("script", help="grpo, dpo, sft, ...: as for `trl`")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="that script's own arguments")
+
+
+def _trl(arguments: argparse.Namespace) -> None:
+    """Run TRL's own training script in this process, after hf_vlm_rl.register().
+
+    For several processes: accelerate launch -m hf_vlm_rl.cli trl grpo ...
+    """
+    from .registration import register
+
+    module = f"trl.scripts.{arguments.script}"
+    if importlib.util.find_spec(module) is None:
+        raise ValueError(f"Got {arguments.script!r}. The installed TRL has no such script ({module}).")
+    register()
+    # As `trl` itself does: reward functions are looked up from here.
+    sys.path.insert(0, os.getcwd())
+    sys.argv = [f"trl {arguments.script}", *arguments.arguments]
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+COMMANDS: dict[str, Command] = {
+    "convert": Command("InternVL's original format to transformers'", _convert_arguments, _convert),
+    "trl": Command("a TRL script, with models loaded as policies", _trl_arguments, _trl),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -20,7 +20,12 @@ from .data import QUESTION
 IMAGE_SIZE = 32  # pixels; one image is one tile
 PATCH_SIZE = 8  # pixels; 4 x 4 patches
 DOWNSAMPLE = 0.5  # pixel shuffle: 4 x 4 patches become 2 x 2 image tokens
-IMAGE_TOKENS = int((IMAGE_SIZE // PATCH_SIZE * DOWNSAMPLE) ** 2)
+
+
+def image_tokens(patch_size: int) -> int:
+    """Tokens that stand for one image in a prompt."""
+    return int((IMAGE_SIZE // patch_size * DOWNSAMPLE) ** 2)
+
 
 # The names InternVL's processor looks up on its tokenizer.
 IMAGE_SPECIALS = {
@@ -68,7 +73,7 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_processor() -> InternVLProcessor:
+def build_processor(patch_size: int = PATCH_SIZE) -> InternVLProcessor:
     """Tokenizer, image processor (one 32 x 32 tile per image) and chat template in one object."""
     tile = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
     mean_std = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -76,18 +81,18 @@ def build_processor() -> InternVLProcessor:
         image_processor=GotOcr2ImageProcessor(size=tile, max_patches=1, **mean_std),
         tokenizer=build_tokenizer(),
         video_processor=InternVLVideoProcessor(size=tile, **mean_std),
-        image_seq_length=IMAGE_TOKENS,
+        image_seq_length=image_tokens(patch_size),
         chat_template=CHAT_TEMPLATE,
     )
 
 
-def build_config(tokenizer: PreTrainedTokenizerFast) -> InternVLConfig:
+def build_config(tokenizer: PreTrainedTokenizerFast, patch_size: int = PATCH_SIZE) -> InternVLConfig:
     """A two-layer vision tower and a two-layer Qwen2 decoder, in all about 0.4 M parameters."""
     vision = {
         "image_size": IMAGE_SIZE,
-        "patch_size": PATCH_SIZE,
-        "hidden_size": 64,
-        "intermediate_size": 128,
+        "patch_size": patch_size,
+        "hidden_size": 128,
+        "intermediate_size": 256,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "layer_scale_init_value": 1.0,
@@ -109,17 +114,17 @@ def build_config(tokenizer: PreTrainedTokenizerFast) -> InternVLConfig:
         vision_config=vision,
         text_config=text,
         image_token_id=tokenizer.context_image_token_id,
-        image_seq_length=IMAGE_TOKENS,
+        image_seq_length=image_tokens(patch_size),
         downsample_ratio=DOWNSAMPLE,
         tie_word_embeddings=False,
     )
 
 
-def build_checkpoint(directory: str | Path, seed: int) -> Path:
+def build_checkpoint(directory: str | Path, seed: int, patch_size: int = PATCH_SIZE) -> Path:
     """Write model, tokenizer and processor files to `directory`, as any checkpoint has them."""
     set_seed(seed)
-    processor = build_processor()
-    model = InternVLForConditionalGeneration(build_config(processor.tokenizer))
+    processor = build_processor(patch_size)
+    model = InternVLForConditionalGeneration(build_config(processor.tokenizer, patch_size))
     model.save_pretrained(directory)
     processor.save_pretrained(directory)
     return Path(directory)

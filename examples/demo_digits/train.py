@@ -94,6 +94,7 @@ def improve(
             # A sampled image placeholder would ask for image features that do not exist.
             generation_kwargs={"suppress_tokens": [model.config.image_token_id]},
             learning_rate=3e-3,
+            warmup_steps=12,
             logging_steps=8,
             **CPU,
         ),

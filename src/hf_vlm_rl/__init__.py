@@ -3,14 +3,16 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .errors import ImageError, TicketError, UnsupportedModelError
+from .errors import ImageError, RewardError, TicketError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from .auto import AutoVLMPolicy
+    from .auto_scored import AutoVLMRewardModel, AutoVLMValueModel
     from .families import VLMFamily, register_family
     from .policy import VLMPolicy
     from .processing import VLMTokenizer
     from .registration import register
+    from .reward_model import RewardFunctionModel
     from .store import ImageStore
     from .tickets import TicketCodec
 
@@ -19,7 +21,10 @@ __version__ = "0.1.0"
 # Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
 _HOME = {
     "AutoVLMPolicy": "auto",
+    "AutoVLMRewardModel": "auto_scored",
+    "AutoVLMValueModel": "auto_scored",
     "ImageStore": "store",
+    "RewardFunctionModel": "reward_model",
     "TicketCodec": "tickets",
     "VLMFamily": "families",
     "VLMPolicy": "policy",
@@ -30,8 +35,12 @@ _HOME = {
 
 __all__ = [
     "AutoVLMPolicy",
+    "AutoVLMRewardModel",
+    "AutoVLMValueModel",
     "ImageError",
     "ImageStore",
+    "RewardError",
+    "RewardFunctionModel",
     "TicketCodec",
     "TicketError",
     "UnsupportedModelError",

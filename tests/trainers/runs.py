@@ -149,6 +149,11 @@ def logs(trainer: Any, *names: str) -> list[list[float]]:
     return [[float(log[name]) for name in names] for log in trainer.state.log_history if names[0] in log]
 
 
+def flat(trainer: Any, *names: str) -> list[float]:
+    """`logs` in one list."""
+    return [value for step in logs(trainer, *names) for value in step]
+
+
 def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in model.named_parameters()}
 

@@ -5,7 +5,7 @@ import math
 import pytest
 from transformers import set_seed
 
-from tests.trainers.runs import TWO, dpo, grpo, logs, mixture, parameters, preferences, split_by_change
+from tests.trainers.runs import TWO, dpo, flat, grpo, mixture, parameters, preferences, split_by_change
 
 ON = [
     {"gradient_checkpointing": True},
@@ -20,7 +20,7 @@ def train(trainer_of, policy, rows, out, target="language", **options):
     trainer = trainer_of(policy, rows, out, peft=policy.lora_config(r=4, target=target), **options)
     before = parameters(trainer.model)
     trainer.train()
-    return trainer, before, sum(logs(trainer, "loss", "grad_norm"), [])
+    return trainer, before, flat(trainer, "loss", "grad_norm")
 
 
 @pytest.mark.parametrize("family", TWO)
@@ -59,5 +59,5 @@ def test_all_weights_train_as_without(family, policy_for, tmp_path):
         set_seed(5)
         trainer = grpo(policy_for(family), mixture(family), tmp_path, learning_rate=1e-3, **on)
         trainer.train()
-        seen.append(sum(logs(trainer, "loss", "grad_norm"), []))
+        seen.append(flat(trainer, "loss", "grad_norm"))
     assert seen[0] == pytest.approx(seen[1], abs=1e-4)

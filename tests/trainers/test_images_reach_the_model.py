@@ -27,10 +27,8 @@ class Watch:
         self._ids = args[0] if args else kwargs["input_ids"]
 
     def _take_embeddings(self, module, args, kwargs):
-        if torch.is_grad_enabled():
-            phase = "update"
-        else:
-            phase = "rollout" if kwargs.get("use_cache") else "reference"
+        without_gradients = "rollout" if kwargs.get("use_cache") else "reference"
+        phase = "update" if torch.is_grad_enabled() else without_gradients
         for ids, embeddings in zip(self._ids, kwargs["inputs_embeds"].detach(), strict=True):
             if len(ids) > 1:  # a cached decoding step has no placeholders
                 self.features[phase].append(embeddings[ids == self._placeholder].clone())

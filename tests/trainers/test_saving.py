@@ -6,11 +6,11 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from transformers import AutoModelForImageTextToText, AutoProcessor, set_seed
+from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy
 from tests.tiny import FAMILIES
-from tests.trainers.runs import TWO, cup, dpo, grpo, logs, mixture, parameters, preferences, woman
+from tests.trainers.runs import cup, dpo, grpo, mixture, preferences, woman
 
 BLOCKS = [
     {"type": "image", "image": woman()},
@@ -86,32 +86,3 @@ def test_all_weights_load_as_the_bare_model_and_as_a_policy(
     ]
     assert configs[0]["architectures"] == configs[1]["architectures"]
     assert configs[0]["model_type"] == configs[1]["model_type"]
-
-
-@pytest.mark.parametrize("family", TWO)
-@pytest.mark.parametrize("lora", [True, False], ids=["lora", "all weights"])
-@pytest.mark.parametrize("train", [grpo, dpo], ids=["grpo", "dpo"])
-def test_a_resumed_run_ends_where_an_uninterrupted_one_does(train, lora, family, policy_for, tmp_path):
-    rows = mixture(family) if train is grpo else preferences(family)
-    saving = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "learning_rate": 1e-3}
-    if train is grpo:
-        saving |= {"steps_per_generation": 1, "per_device_train_batch_size": 6}
-
-    def trainer():
-        set_seed(5)
-        policy = policy_for(family)
-        more = {"peft": policy.lora_config(r=4)} if lora else {}
-        if train is dpo and not lora:
-            more["ref_model"] = policy_for(family)
-        return train(policy, rows, tmp_path, **saving, **more)
-
-    whole = trainer()
-    whole.train()
-    resumed = trainer()
-    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
-    assert resumed.state.global_step == 2
-    assert logs(resumed, "loss", "grad_norm")[-1] == pytest.approx(
-        logs(whole, "loss", "grad_norm")[-1], abs=1e-5
-    )
-    after, expected = parameters(resumed.model), parameters(whole.model)
-    assert all(torch.allclose(after[name], expected[name], atol=1e-6) for name in expected)

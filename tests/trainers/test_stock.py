@@ -4,7 +4,7 @@ import pytest
 from transformers import set_seed
 
 from tests.tiny import FAMILIES
-from tests.trainers.runs import cat, cup, dpo, grpo, logs, said, sft, user, woman
+from tests.trainers.runs import cat, cup, dpo, flat, grpo, said, sft, user, woman
 
 NEEDS_IMAGES = "the stock processor refuses the text-only calls that the trainer makes"
 # TRL 1.12.0 and 1.16.0 with transformers 5.23, bare model and native processor.
@@ -69,8 +69,7 @@ def test_grpo(family, both, tmp_path):
             generation_kwargs={"suppress_tokens": list(policy[0].placeholder_ids)},
         )
         trainer.train()
-        steps = [value for step in logs(trainer, "loss", "grad_norm", "kl", "entropy") for value in step]
-        seen.append((rewarded, steps))
+        seen.append((rewarded, flat(trainer, "loss", "grad_norm", "kl", "entropy")))
     assert len(seen[0][0]) == 6
     assert seen[0][0] == seen[1][0]
     assert seen[0][1] == pytest.approx(seen[1][1], abs=2e-4)
@@ -85,7 +84,7 @@ def test_dpo(family, both, tmp_path):
         set_seed(3)
         trainer = dpo(model, rows, tmp_path, processing_class=processing_class, peft=peft)
         trainer.train()
-        seen.append(sum(logs(trainer, "loss", "grad_norm", "logps/chosen", "logps/rejected"), []))
+        seen.append(flat(trainer, "loss", "grad_norm", "logps/chosen", "logps/rejected"))
     assert seen[0] == pytest.approx(seen[1], rel=1e-4, abs=2e-4)
 
 
@@ -98,6 +97,6 @@ def test_sft_on_prompts_and_completions(family, both, tmp_path):
         set_seed(3)
         trainer = sft(model, rows, tmp_path, processing_class=processing_class, peft=peft)
         trainer.train()
-        seen.append(sum(logs(trainer, "loss", "grad_norm"), []))
+        seen.append(flat(trainer, "loss", "grad_norm"))
     assert seen[0] == pytest.approx(seen[1], abs=2e-4)
     assert seen[0][2] < seen[0][0]

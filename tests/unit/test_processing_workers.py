@@ -144,6 +144,7 @@ def test_rows_mapped_by_two_processes_are_resolved_here_and_in_a_later_run(
         with torch.no_grad():
             expected = bare(**inputs).logits[0, -1]
             found = policy(input_ids=torch.tensor([row["input_ids"]])).logits[0, -1]
+        expected[list(policy.placeholder_ids)] = -1e4  # tickets inside ids: as while sampling
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
         told = torch.tensor([float(value) for value in line.split()])
         torch.testing.assert_close(told, expected[:5], atol=1e-5, rtol=1e-5)

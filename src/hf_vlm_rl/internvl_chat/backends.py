@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokenizers import Tokenizer, decoders, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import Qwen2Tokenizer
 
 from ..errors import CheckpointError
@@ -32,7 +32,8 @@ def byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
         if len(merge) != 2 or any(part not in vocabulary for part in (*merge, "".join(merge))):
             raise CheckpointError(
                 f"{merges_file}: merge {number} ({' '.join(merge)!r}) does not join two tokens of "
-                f"{vocab_file.name} into a third. One of the files is damaged or truncated; download both again."
+                f"{vocab_file.name} into a third. One of the files is damaged or truncated; download both "
+                "again."
             )
     # A merges file that was cut at a line's end would tokenize, only otherwise than the original.
     made = {"".join(merge) for merge in merges} | set(added.values())
@@ -87,17 +88,15 @@ def sentencepiece(path: Path, added: Mapping[int, str], legacy_prefix: bool) -> 
             byte_fallback=model.byte_fallback,
         )
     )
-    steps = [normalizers.Replace(" ", SPACE)]
-    trimmed = []
-    if model.dummy_prefix:
-        if not legacy_prefix:
-            raise CheckpointError(
-                f"{path} puts a space before the first word only (legacy=false), which cannot be "
-                "rebuilt exactly. Add a tokenizer.json to the checkpoint."
-            )
-        steps.insert(0, normalizers.Prepend(SPACE))
-        trimmed = [decoders.Strip(" ", 1, 0)]
-    tokenizer.normalizer = normalizers.Sequence(steps)
+    trimmed = [decoders.Strip(" ", 1, 0)] if model.dummy_prefix else []
+    if not model.dummy_prefix:
+        tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    elif legacy_prefix:
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+        )
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
     tokenizer.decoder = decoders.Sequence(
         [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *trimmed]
     )

@@ -63,9 +63,10 @@ def stored_tensors(files: Files) -> dict[str, StoredTensor]:
         shard = files.find(name)
         if shard is None:
             first = next(key for key, place in places.items() if place == name)
+            others = sum(place == name for place in places.values()) - 1
             raise CheckpointError(
                 f"The shard {name} of {files.source!r} is missing; {index.name} has {first!r} and "
-                f"{sum(place == name for place in places.values()) - 1} other tensors in it. Download it again."
+                f"{others} other tensors in it. Download it again."
             )
         tensors |= _header(shard)
     for key, name in places.items():
@@ -123,7 +124,8 @@ def _header(path: Path) -> dict[str, StoredTensor]:
             return {key: _describe(path, key, opened.get_slice(key)) for key in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
-            f"{path} is no complete safetensors file ({error}). It is damaged or truncated; download it again."
+            f"{path} is no complete safetensors file ({error}). It is damaged or truncated; download it "
+            "again."
         ) from error
 
 

@@ -11,8 +11,14 @@ from ..errors import UnsupportedModelError
 IMAGE_TOKEN = "<IMG_CONTEXT>"
 
 # What the models were trained with; another wording is another prompt.
-_INTERNVL2 = "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，英文名叫InternVL, 是一个有用无害的人工智能助手。"
-_INTERNVL2_5 = "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
+_INTERNVL2 = (
+    "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，"  # noqa: RUF001
+    "英文名叫InternVL, 是一个有用无害的人工智能助手。"
+)
+_INTERNVL2_5 = (
+    "你是书生·万象，英文名是InternVL，"  # noqa: RUF001
+    "是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
+)
 
 
 @dataclass(frozen=True)

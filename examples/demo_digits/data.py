@@ -44,9 +44,7 @@ def load_splits(warm_up: int, held_out: int, seed: int) -> dict[str, datasets.Da
     training, tested = train_test_split(
         np.arange(len(digits)), test_size=held_out, stratify=digits, random_state=seed
     )
-    graded, warm = train_test_split(
-        training, test_size=warm_up, stratify=digits[training], random_state=seed
-    )
+    graded, warm = train_test_split(training, test_size=warm_up, stratify=digits[training], random_state=seed)
     rows = {"warm_up": warm, "graded": graded, "held_out": tested}
     splits = {name: _dataset(scans[index], digits[index]) for name, index in rows.items()}
     targets = [[{"role": "assistant", "content": text}] for text in splits["warm_up"]["answer"]]

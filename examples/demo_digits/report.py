@@ -74,9 +74,7 @@ def draw_answers(
         panel.set_axis_off()
         for x, text in ((0.22, old), (0.78, new)):
             colour = GOOD if text == row["answer"] else BAD
-            panel.text(
-                x, -0.2, text, color=colour, ha="center", fontsize=12, transform=panel.transAxes
-            )
+            panel.text(x, -0.2, text, color=colour, ha="center", fontsize=12, transform=panel.transAxes)
         panel.text(0.5, -0.2, "→", color=PALE, ha="center", fontsize=10, transform=panel.transAxes)
     figure.suptitle(
         "Held-out images: answer before → after GRPO (green: right, red: wrong)",

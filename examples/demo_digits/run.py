@@ -11,24 +11,14 @@ from pathlib import Path
 import datasets
 import torch
 import transformers
-from peft import LoraConfig
+
+from hf_vlm_rl import AutoVLMPolicy
 
 from .data import load_splits
 from .evaluate import accuracy, answers, are_right, gain
 from .model import build_checkpoint
 from .report import draw_answers, draw_learning_curve, rewards, write_figures
 from .train import improve, warm_up
-
-
-def load_policy(directory: Path):
-    """Load model, processing class and LoRA settings (decoder only) from a checkpoint directory."""
-    model = transformers.InternVLForConditionalGeneration.from_pretrained(
-        directory, dtype="float32"
-    )
-    processor = transformers.AutoProcessor.from_pretrained(directory)
-    linear = "(q_proj|k_proj|v_proj|o_proj|gate_proj|up_proj|down_proj)"
-    peft_config = LoraConfig(r=16, lora_alpha=32, target_modules=rf".*language_model.*\.{linear}")
-    return model, processor, peft_config
 
 
 def run(seed: int, steps: int, directory: Path) -> dict:
@@ -46,17 +36,18 @@ def run(seed: int, steps: int, directory: Path) -> dict:
     splits = load_splits(warm_up=20, held_out=500, seed=seed)
     held_out = splits["held_out"]
 
-    model, processor, _ = load_policy(build_checkpoint(directory / "checkpoint", seed))
-    warm_up(model, processor, splits["warm_up"], seed, directory)
-    model.save_pretrained(directory / "warm_start")
-    processor.save_pretrained(directory / "warm_start")
+    checkpoint = build_checkpoint(directory / "checkpoint", seed)
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
+    warm_up(policy, splits["warm_up"], seed, directory)
+    policy.save_pretrained(directory / "warm_start")
+    policy.processing_class.save_pretrained(directory / "warm_start")
     warmed = time.perf_counter()
 
-    model, processor, peft_config = load_policy(directory / "warm_start")
-    before = answers(model, processor, held_out)
-    trainer = improve(model, processor, splits["graded"], peft_config, seed, steps, directory)
+    policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
+    before = answers(policy, policy.processing_class, held_out)
+    trainer = improve(policy, splits["graded"], seed, steps, directory)
     trainer.model.save_pretrained(directory / "adapter")
-    after = answers(trainer.model, processor, held_out)
+    after = answers(trainer.model, policy.processing_class, held_out)
 
     draw_answers(held_out, before, after, directory / "answers.png")
     right_before, right_after = are_right(before, held_out), are_right(after, held_out)
@@ -94,7 +85,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="first seed")
     parser.add_argument("--seeds", type=int, default=1, help="number of seeds, one run each")
     parser.add_argument("--steps", type=int, default=280, help="GRPO optimizer steps")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads of torch")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
     options = parser.parse_args()
 
     torch.set_num_threads(options.threads)

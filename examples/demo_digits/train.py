@@ -34,11 +34,11 @@ def exact_answer_reward(completions: list[list[dict]], answer: list[str], **_) -
     return [float(text == digit) for text, digit in zip(texts, answer, strict=True)]
 
 
-def warm_up(model, processor, dataset: Dataset, seed: int, directory: Path) -> None:
-    """Train all of `model`, in place, on the answers of the few rows of `dataset`."""
+def warm_up(policy, dataset: Dataset, seed: int, directory: Path) -> None:
+    """Train all of `policy`, in place, on the answers of the few rows of `dataset`."""
     trainer = SFTTrainer(
-        model=model,
-        processing_class=processor,
+        model=policy,
+        processing_class=policy.processing_class,
         train_dataset=dataset.select_columns(["prompt", "image", "completion"]),
         args=SFTConfig(
             output_dir=str(directory),
@@ -57,31 +57,27 @@ def warm_up(model, processor, dataset: Dataset, seed: int, directory: Path) -> N
     trainer.train()
 
 
-def improve(
-    model, processor, dataset: Dataset, peft_config, seed: int, steps: int, directory: Path
-) -> GRPOTrainer:
-    """Improve `model` by trial and reward on the images of `dataset`, training only the adapter.
+def improve(policy, dataset: Dataset, seed: int, steps: int, directory: Path) -> GRPOTrainer:
+    """Improve `policy` by trial and reward on the images of `dataset`, training only the adapter.
 
     Every 8 steps (512 completions, used twice) 64 images get 8 sampled answers each.
 
     Args:
-        model: The warmed-up policy.
-        processor: Its processing class.
+        policy: The warmed-up policy. Its decoder gets a LoRA adapter; its vision tower rests.
         dataset: Columns `prompt`, `image`, and `answer` for the reward.
-        peft_config: The LoRA adapter to put on `model`.
         seed: Of the sampling and of the adapter's first weights.
         steps: Optimizer steps of 128 completions each.
         directory: Where the trainer may write.
 
     Returns:
-        The trainer after training: `model` with its adapter, and `state.log_history`.
+        The trainer after training: `policy` with its adapter, and `state.log_history`.
     """
     trainer = GRPOTrainer(
-        model=model,
-        processing_class=processor,
+        model=policy,
+        processing_class=policy.processing_class,
         reward_funcs=exact_answer_reward,
         train_dataset=dataset,
-        peft_config=peft_config,
+        peft_config=policy.lora_config(r=16),
         args=GRPOConfig(
             output_dir=str(directory),
             seed=seed,
@@ -91,8 +87,6 @@ def improve(
             steps_per_generation=4,
             num_iterations=2,
             max_completion_length=4,
-            # A sampled image placeholder would ask for image features that do not exist.
-            generation_kwargs={"suppress_tokens": [model.config.image_token_id]},
             learning_rate=3e-3,
             warmup_steps=12,
             logging_steps=8,

@@ -8,6 +8,7 @@ from .errors import ImageError, RewardError, TicketError, UnsupportedModelError
 if TYPE_CHECKING:
     from .auto import AutoVLMPolicy
     from .auto_scored import AutoVLMRewardModel, AutoVLMValueModel
+    from .critic import shared_critic
     from .families import VLMFamily, register_family
     from .policy import VLMPolicy
     from .processing import VLMTokenizer
@@ -31,6 +32,7 @@ _HOME = {
     "VLMTokenizer": "processing",
     "register": "registration",
     "register_family": "families",
+    "shared_critic": "critic",
 }
 
 __all__ = [
@@ -49,6 +51,7 @@ __all__ = [
     "VLMTokenizer",
     "register",
     "register_family",
+    "shared_critic",
 ]
 
 

@@ -220,7 +220,7 @@ def make_processing_class(
     retype(processor, VLMTokenizer)
     processor._vlm = ProcessingState(
         family=family,
-        store=image_store or _default_store(),
+        store=_default_store() if image_store is None else image_store,  # an empty one is false
         placeholder_id=config.image_token_id,
         placeholder_texts=tuple(text for text in texts if text),
         ordinary_ids=_ordinary_ids(tokenizer, config),

@@ -72,8 +72,8 @@ class AutoVLMValueModel:
         model_type = config_dict.get("model_type")
         if model_type in ORIGINAL_FORMATS:
             raise UnsupportedModelError(
-                f"{source!r} is in the original format {model_type!r}. Convert it to transformers' first: policy "
-                "= AutoVLMPolicy.from_pretrained(...), policy.save_pretrained(directory), "
+                f"{source!r} is in the original format {model_type!r}. Save it in transformers' format "
+                "first: policy = AutoVLMPolicy.from_pretrained(...), policy.save_pretrained(directory), "
                 "policy.processing_class.save_pretrained(directory)."
             )
         family = family_for(model_type, source)

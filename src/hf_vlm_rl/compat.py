@@ -22,3 +22,21 @@ def require_trl_with_unknown_architectures() -> None:
             "ones only load architectures that transformers has. Upgrade TRL, or use PEFT or "
             "beta=0, which need no reference model."
         )
+
+
+# TRL 1.13 dropped trl.experimental.ppo. Goes when TRL has PPO again, or PPO support ends here.
+TRL_WITHOUT_PPO = Version("1.13")
+
+
+def require_ppo() -> None:
+    """Raise unless the installed TRL has `trl.experimental.ppo.PPOTrainer`.
+
+    Raises:
+        ImportError: If TRL is 1.13 or newer. Names the last version that has it.
+    """
+    installed = Version(version("trl"))
+    if installed >= TRL_WITHOUT_PPO:
+        raise ImportError(
+            f"Got TRL {installed}, which has no PPOTrainer. The last version with "
+            "trl.experimental.ppo is 1.12.0: pip install 'hf-vlm-rl[ppo]', or 'trl<1.13' and requests."
+        )

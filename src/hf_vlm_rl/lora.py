@@ -44,9 +44,9 @@ def _targets(policy: Any, target: str) -> list[str]:
         parts.append(family.vision)
     inside = re.compile("|".join(rf"{re.escape(part)}(\.|$)" for part in parts))
     names = [
-        name
+        name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()
-        if isinstance(module, nn.Linear) and inside.match(name)
+        if isinstance(module, nn.Linear) and inside.match(name) and ".lora_" not in name
     ]
     if not names:
         raise ValueError(

@@ -167,7 +167,7 @@ class VLMTokenizer(Retyped):
                 assistant's message is encoded with its answer, for reward models.
             images: The images of the row, in order.
             **columns: JSON-like values (ground truth, ...) that travel with the row: inside the
-                tickets of its images, or, if it has none, under a hash of its ids.
+                tickets of its images, or, if it has none, under its checksum.
 
         Returns:
             `input_ids` and `attention_mask`, each of length L: those of the native prompt, with
@@ -192,14 +192,14 @@ class VLMTokenizer(Retyped):
             )
         tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else None
         note = RowNote(columns, without_images(prompt), tail)
-        if not tickets:
-            keep_text_prompt(self._vlm.store, self.codec.salt, ids, note)
+        key = None if tickets else keep_text_prompt(self._vlm.store, self.codec.salt, ids, note)
         if answered:
             ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
         # Asked by the ticket whose image is processed already, not by the one with the note.
         lengths = [self.processed(ticket).tokens for ticket in tickets]
         ids = self.codec.write(ids, [self._vlm.keep(ticket, note) for ticket in tickets], lengths)
-        return {"input_ids": ids, "attention_mask": [1] * len(ids), CHECKSUM: self.codec.checksum(ids)}
+        checksum = self.codec.checksum(ids) if key is None else key
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), CHECKSUM: checksum}
 
     def pad(self, encoded_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The tokenizer's `pad`. Rows of `encode_prompt` are first compared with their checksums.
@@ -207,7 +207,7 @@ class VLMTokenizer(Retyped):
         Raises:
             TicketError: If the ids of a row were truncated or edited, or made for another model.
         """
-        return self.tokenizer.pad(checked(self.codec, encoded_inputs), *args, **kwargs)
+        return self.tokenizer.pad(checked(self, encoded_inputs), *args, **kwargs)
 
     def set_training_eos(self, token_id: int) -> None:
         """Use another `eos_token` from now on; saved files keep the native one.

@@ -11,7 +11,7 @@ import torch
 
 from .errors import ImageError, TicketError
 from .store import RowNote
-from .text_prompts import find_text_prompt
+from .text_prompts import find_text_prompt, remember_text_prompt
 
 CHECKSUM = "ids_checksum"
 
@@ -64,9 +64,10 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
         found = find_text_prompt(store, codec.salt, seen)
         if found is None:
             raise TicketError(
-                f"Row {row}: it has no image and begins with no prompt that encode_prompt of this "
-                "model's processing class made. Encode the data set with this processing class and "
-                f"store ({store.directory}), and do not truncate it."
+                f"Row {row}: it has no image and begins with no prompt that this processing class has "
+                "padded. Encode the data set with encode_prompt of policy.processing_class, keep all its "
+                "columns, collate it with processing_class.pad (DataCollatorWithPadding), and do not "
+                "truncate it."
             )
         end, note = start + found[0], found[1]
     if end > len(ids) or not all(mask[start:end]):
@@ -108,11 +109,11 @@ def _not_whole(processing: Any) -> str:
     )
 
 
-def checked(codec: Any, encoded: Any) -> Any:
+def checked(processing: Any, encoded: Any) -> Any:
     """Rows without their checksums, which are compared with the ids first.
 
     Args:
-        codec: The `TicketCodec` of the processing class that is about to pad the rows.
+        processing: The processing class that is about to pad the rows.
         encoded: What a tokenizer's `pad` takes: a list of rows, or a mapping of columns.
 
     Raises:
@@ -126,14 +127,22 @@ def checked(codec: Any, encoded: Any) -> Any:
         kept: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
     else:
         rows = [(row.get(CHECKSUM), row["input_ids"]) for row in encoded]
-        if all(expected is None for expected, _ in rows):
+        if all(checksum is None for checksum, _ in rows):
             return encoded
         kept = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
-    for row, (expected, ids) in enumerate(rows):
-        if expected is not None and int(expected) != codec.checksum(ids):
+    for row, (checksum, ids) in enumerate(rows):
+        if checksum is not None and not _is_own(processing, list(map(int, ids)), int(checksum)):
             raise TicketError(
                 f"Row {row} of the batch ({len(ids)} tokens) is not what encode_prompt of this model's "
-                "processing class returned: it was truncated or edited, or encoded for another model. "
-                "Encode the data set again with policy.processing_class, without a length limit."
+                "processing class returned: it was truncated or edited, or encoded for another model, or "
+                f"its note is not in {processing.image_store.directory}. Encode the data set again with "
+                "policy.processing_class, without a length limit."
             )
     return kept
+
+
+def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
+    codec = processing.codec
+    if processing._vlm.placeholder_id in ids:
+        return checksum == codec.checksum(ids)
+    return remember_text_prompt(processing.image_store, codec.salt, ids, checksum)

@@ -90,7 +90,7 @@ class ImageStore:
         self._images: OrderedDict[int, PIL.Image.Image] = OrderedDict()
         self._used = 0
         self._notes: dict[int, dict] = {}
-        self._texts: dict[int, dict] = {}  # see text_prompts
+        self._texts: dict[bytes, dict] = {}  # see text_prompts
         self._spilled_since_sweep = 0
 
     # A store is one shared service: copies of a policy keep using it, workers get an empty memory

@@ -1,7 +1,8 @@
-"""What `encode_prompt` noted about prompts without an image, found again by their ids.
+"""What `encode_prompt` noted about prompts without an image.
 
-A prompt with images carries its note with its tickets. One without has nothing that could carry it,
-so the note is kept on disk under a hash of the prompt's ids.
+A prompt with images carries its note with their tickets. One without has nothing in its ids that
+could: the note is a file, its key travels as the row's checksum as far as `pad`, and from there on
+the note is found by the prompt's ids.
 """
 
 import hashlib
@@ -10,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from .errors import TicketError
-from .store import ImageStore, RowNote, name
+from .store import ImageStore, RowNote
 
 SUFFIX = ".prompt.json"
 
 
-def keep_text_prompt(store: ImageStore, salt: int, ids: Sequence[int], note: RowNote) -> None:
-    """Keep the note of a prompt without images.
+def keep_text_prompt(store: ImageStore, salt: int, ids: Sequence[int], note: RowNote) -> int:
+    """Write the note of a prompt without images.
 
     Args:
         store: Where notes live.
@@ -24,36 +25,61 @@ def keep_text_prompt(store: ImageStore, salt: int, ids: Sequence[int], note: Row
         ids: The prompt.
         note: Its columns and messages.
 
+    Returns:
+        The note's key, a signed 64-bit integer.
+
     Raises:
-        TicketError: If the same ids were kept with other columns, so that a row could not tell which
-            are its own; or if the note cannot be written as JSON.
+        TicketError: If the note cannot be written as JSON.
     """
-    key = _prefix_keys(salt, ids)[-1]
-    content = {"ids": list(ids), "columns": dict(note.columns), "prompt": note.prompt}
+    content = {"salt": salt, "ids": list(ids), "columns": dict(note.columns), "prompt": note.prompt}
     try:
-        text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        text = json.dumps(content, sort_keys=True, ensure_ascii=False).encode()
     except TypeError as error:
         raise TicketError(
             f"The columns {sorted(note.columns)} and the messages must be JSON values "
             f"(str, int, float, bool, None, lists, dicts): {error}."
         ) from error
-    content = json.loads(text)  # what readers will find
-    known = _read(store, key, ids)
-    if known == content or (known is not None and not content["columns"]):
-        return
-    if known is not None and known["columns"]:
+    key = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little", signed=True)
+    path = store._path(key, SUFFIX, keep=True)
+    if not path.exists():
+        store._write(path, text)
+    return key
+
+
+def remember_text_prompt(store: ImageStore, salt: int, ids: Sequence[int], key: int) -> bool:
+    """Make a row's note known to `find_text_prompt`.
+
+    Args:
+        store: Where notes live.
+        salt: As in `keep_text_prompt`.
+        ids: The row: the prompt, or the prompt with its answer.
+        key: What `keep_text_prompt` returned for the prompt.
+
+    Returns:
+        Whether the note exists and is that of `ids`.
+
+    Raises:
+        TicketError: If equal ids came with another note before: they could not be told apart.
+    """
+    path = store._path(key, SUFFIX, keep=True)
+    if not path.is_file():
+        return False
+    content = json.loads(path.read_bytes())
+    prompt = content["ids"]
+    if content["salt"] != salt or prompt != list(ids[: len(prompt)]):
+        return False
+    known = store._texts.setdefault(_prefix_keys(salt, prompt)[-1], content)
+    if known != content:
         raise TicketError(
-            f"The same prompt without an image was encoded with the columns {known['columns']} before, "
-            f"and now with {content['columns']}. Only its text tells which columns are a row's own: "
-            "make the texts differ, give them the same columns, or, if no data set uses the old ones, "
-            f"delete {store._path(key, SUFFIX, keep=True)}."
+            f"The same prompt without an image came with the columns {known['columns']} before, and now "
+            f"with {content['columns']}. Only its text tells which columns are a row's own: make the texts "
+            "differ, or give them the same columns. (Between two runs, start a new process.)"
         )
-    store._write(store._path(key, SUFFIX, keep=True), text.encode())
-    store._texts[key] = content
+    return True
 
 
 def find_text_prompt(store: ImageStore, salt: int, ids: Sequence[int]) -> tuple[int, RowNote] | None:
-    """The longest known prompt that a row without images begins with.
+    """The longest remembered prompt that a row without images begins with.
 
     Args:
         store: Where notes live.
@@ -63,38 +89,18 @@ def find_text_prompt(store: ImageStore, salt: int, ids: Sequence[int]) -> tuple[
     Returns:
         The prompt's number of tokens and its note; None if no prompt is known.
     """
-    keys = _prefix_keys(salt, ids)
-    for length in range(len(ids), 0, -1):
-        content = _read(store, keys[length - 1], ids[:length])
-        if content is not None:
+    for length, key in reversed(list(enumerate(_prefix_keys(salt, ids), start=1))):
+        content: dict[str, Any] | None = store._texts.get(key)
+        if content is not None and content["ids"] == list(ids[:length]):
             return length, RowNote(content["columns"], content["prompt"])
     return None
 
 
-def _read(store: ImageStore, key: int, ids: Sequence[int]) -> dict[str, Any] | None:
-    content = store._texts.get(key)
-    if content is None:
-        path = store._path(key, SUFFIX, keep=True)
-        if not path.is_file():
-            return None
-        try:
-            content = json.loads(path.read_bytes())
-            intact = content["ids"] == list(ids)
-        except (ValueError, KeyError, TypeError):
-            intact = False
-        if not intact:
-            raise TicketError(
-                f"{path} does not hold the note of prompt {name(key)}. Delete it and encode the row again."
-            )
-        store._texts[key] = content
-    return content
-
-
-def _prefix_keys(salt: int, ids: Sequence[int]) -> list[int]:
-    """The key of each prefix of `ids`, shortest first."""
-    digest = hashlib.blake2b(b"prompt" + salt.to_bytes(4, "little"), digest_size=8)
+def _prefix_keys(salt: int, ids: Sequence[int]) -> list[bytes]:
+    """A key of each prefix of `ids`, shortest first."""
+    digest = hashlib.blake2b(salt.to_bytes(4, "little"), digest_size=8)
     keys = []
     for token in ids:
         digest.update(int(token).to_bytes(4, "little"))
-        keys.append(int.from_bytes(digest.copy().digest(), "little", signed=True))
+        keys.append(digest.copy().digest())
     return keys

@@ -5,8 +5,10 @@ Some checkpoints end their turns with another token than the tokenizer's `eos_to
 at `tokenizer.eos_token_id`, so with the wrong one they train on padding after the answer.
 """
 
-import os.path
+import itertools
 from typing import Any
+
+import jinja2
 
 _ANSWER = "x"
 _TURNS = [
@@ -54,7 +56,8 @@ def opening_after_bos(processor: Any) -> str | None:
         return None
     try:
         system = processor.apply_chat_template([{**_TURNS[0], "role": "system"}, *_TURNS])
-    except Exception:  # a template without system messages raises what it likes
+    except jinja2.TemplateError:  # the template refuses system messages
         system = text
     user = processor.apply_chat_template([{**_TURNS[0], "content": [{"type": "text", "text": "y"}]}])
-    return os.path.commonprefix([text, system, user]) or None
+    alike = itertools.takewhile(lambda at: len(set(at)) == 1, zip(text, system, user, strict=False))
+    return "".join(at[0] for at in alike) or None

@@ -69,7 +69,9 @@ def write_original(
     config = convert_config(stored, IMAGE_TOKEN_ID, not tied, "test")
     model = InternVLForConditionalGeneration(config).float().eval()
     randomise(model, seed=0)
-    state = {key: value for key, value in model.state_dict().items() if not (tied and key == "lm_head.weight")}
+    state = {
+        key: value for key, value in model.state_dict().items() if not (tied and key == "lm_head.weight")
+    }
     tensors = {key: value.contiguous() for key, value in original_names(model, state, stored).items()}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return model, tensors

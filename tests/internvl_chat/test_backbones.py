@@ -2,12 +2,13 @@
 
 import json
 
-import numpy as np
+import jinja2
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.internvl_chat.backends import sentencepiece
 from hf_vlm_rl.internvl_chat.convert import convert
 from hf_vlm_rl.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.internvl_chat.templates import CONVERSATIONS
@@ -71,7 +72,6 @@ def test_every_backbone_survives_the_round_trip(name, tmp_path):
     for parameter, value in expected.state_dict().items():
         assert torch.equal(policy.state_dict()[parameter], value), parameter
     batch = pixel_inputs(policy)
-    assert_same(policy, expected, batch)
     assert_same(policy, expected, batch)
     convert(tmp_path / "original", tmp_path / "converted", shard_bytes=100_000)
     stock = AutoModelForImageTextToText.from_pretrained(tmp_path / "converted").eval()
@@ -144,7 +144,10 @@ def test_without_thumbnail_or_tiles(tmp_path):
     write_original(tmp_path / "tiles", llm("Qwen2ForCausalLM"), use_thumbnail=False)
     write_original(tmp_path / "one", llm("Qwen2ForCausalLM"), dynamic_image_size=False)
     write_original(tmp_path / "both", llm("Qwen2ForCausalLM"), min_dynamic_patch=2, max_dynamic_patch=3)
-    tiles = {name: pixel_inputs(load_as_stored(tmp_path / name))["pixel_values"] for name in ("one", "both")}
+    tiles = {
+        name: pixel_inputs(AutoVLMPolicy.from_pretrained(tmp_path / name))["pixel_values"]
+        for name in ("one", "both")
+    }
     policy = load(tmp_path / "tiles")
     assert type(policy.processing_class.image_processor) is TilesOnly
     assert len(pixel_inputs(policy)["pixel_values"]) == 3  # 256 x 85: 3 x 1
@@ -152,10 +155,6 @@ def test_without_thumbnail_or_tiles(tmp_path):
     assert [len(value) for value in tiles.values()] == [1, 4]
     with pytest.raises(ValueError, match="use_thumbnail=false"):
         convert(tmp_path / "tiles", tmp_path / "converted")
-
-
-def load_as_stored(folder):
-    return AutoVLMPolicy.from_pretrained(folder).eval()
 
 
 def test_min_and_max_tiles_replace_the_checkpoints(original):
@@ -192,8 +191,6 @@ def test_templates_of_the_generations(template, tmp_path):
         {"role": "assistant", "content": "Hello"},
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "Who?"}]},
     ]
-    import jinja2
-
     rendered = jinja2.Environment().from_string(conversation.jinja(None))
     assert rendered.render(messages=messages, add_generation_prompt=True) == expected
     own = jinja2.Environment().from_string(conversation.jinja("It's\n\\me"))
@@ -215,8 +212,6 @@ def test_known_system_messages():
 
 
 def test_sentencepiece_with_a_dummy_prefix():
-    from hf_vlm_rl.internvl_chat.backends import sentencepiece
-
     folder = DATA.parent / "sentencepiece"
     cases = json.loads((folder / "dummy_prefix.json").read_text())
     for legacy in (True, False):
@@ -225,4 +220,3 @@ def test_sentencepiece_with_a_dummy_prefix():
             if legacy or not case["text"].startswith((" ", "▁")):
                 assert backend.encode(case["text"]).ids == case["ids"], (legacy, case["text"])
                 assert backend.decode(case["ids"]) == case["decoded"]
-    assert np.array(cases[0]["ids"]).ndim == 1

@@ -9,7 +9,13 @@ import pytest
 try:
     import trl.experimental.ppo  # noqa: F401
 except ImportError:
-    collect_ignore_glob = ["test_*.py"]
+    collect_ignore = [
+        "test_ppo.py",
+        "test_rewards.py",
+        "test_bad_rows.py",
+        "test_value_models.py",
+        "test_data.py",
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -36,11 +36,15 @@ def test_images_that_are_gone(policy, value_for, checkpoint, tmp_path):
     rows = rows_of(policy, "internvl")
     empty = ImageStore(tmp_path / "empty")
     elsewhere = AutoVLMPolicy.from_pretrained(checkpoint("internvl"), dtype="float32", image_store=empty)
+    with_images = rows.filter(lambda row: elsewhere.processing_class._vlm.placeholder_id in row["input_ids"])
+    with_images = Dataset.from_list([*with_images, with_images[0]])
     trainer = ppo(elsewhere, rows, value_for("internvl"), tmp_path)
+    refused(trainer, r"Row \d of the batch .* its note is not in .*empty")
+    trainer = ppo(elsewhere, with_images, value_for("internvl"), tmp_path)
     refused(trainer, r"Row \d: No image for ticket [0-9a-f]{16}: .*empty.*HF_VLM_RL_CACHE")
 
 
-@pytest.mark.parametrize("other", ["qwen2_5_vl", "llava"])
+@pytest.mark.parametrize("other", ["qwen2_5_vl", "llava_onevision"])
 def test_rows_of_another_models_tokenizer(other, policy, policy_for, value_for, tmp_path):
     rows = rows_of(policy_for(other), other)
     rows = rows.filter(lambda row: max(row["input_ids"]) < policy.config.text_config.vocab_size)
@@ -91,7 +95,10 @@ def test_an_edited_row(policy, value_for, tmp_path):
 def test_a_prompt_that_was_never_encoded(policy, value_for, tmp_path):
     ids = policy.processing_class.tokenizer("Nobody encoded this prompt.")["input_ids"]
     rows = Dataset.from_list([{"input_ids": ids}] * 4)
-    refused(ppo(policy, rows, value_for("internvl"), tmp_path), r"Row 0: it has no image and begins with no")
+    refused(
+        ppo(policy, rows, value_for("internvl"), tmp_path),
+        r"Row 0: it has no image and begins with no prompt",
+    )
 
 
 def test_a_prompt_with_the_pad_token_is_refused_when_encoded(policy_for):

@@ -11,6 +11,12 @@ from tests.conformance.cases import mixture
 from tests.ppo.runs import TWO, log, ppo, rows_of
 
 
+@pytest.fixture(autouse=True)
+def another_process(policy_for):
+    """The same prompts have other answers in every test."""
+    policy_for("internvl").processing_class.image_store._texts.clear()
+
+
 def sample(policy, family, answers=("a", "b", "c", "d")):
     """Prompts with an answer each, and a completion each, of different lengths."""
     processing = policy.processing_class
@@ -20,7 +26,7 @@ def sample(policy, family, answers=("a", "b", "c", "d")):
     ]
     texts = ["A cat.", "No", "Two dogs and a cup.", "It is red."]
     completions = [processing.tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
-    queries = processing.pad([{"input_ids": row["input_ids"]} for row in rows], return_tensors="pt")
+    queries = processing.pad(rows, return_tensors="pt")
     width = max(map(len, completions))
     padded = [ids + [processing.pad_token_id] * (width - len(ids)) for ids in completions]
     query = queries["input_ids"]
@@ -118,12 +124,11 @@ def test_arguments_are_checked(policy_for):
 def test_one_text_prompt_cannot_have_two_answers(policy_for):
     processing = policy_for("internvl").processing_class
     words = [{"role": "user", "content": "A prompt of this test alone."}]
-    processing.encode_prompt(words)
-    processing.encode_prompt(words, answer="a")
-    processing.encode_prompt(words, answer="a")
-    processing.encode_prompt(words)
+    first, same, other = (processing.encode_prompt(words, answer=answer) for answer in "aab")
+    assert first == same
+    processing.pad([first, same])
     with pytest.raises(LookupError, match=r"columns {'answer': 'a'} before, and now with {'answer': 'b'}"):
-        processing.encode_prompt(words, answer="b")
+        processing.pad([other])
 
 
 @pytest.mark.parametrize("family", TWO)

@@ -16,6 +16,10 @@ STOCK_GRPO_FAILS = {
 }
 STOCK_PREFERENCES_FAIL = {"paligemma": NEEDS_IMAGES}
 
+# Its template leaves <s> to the tokenizer, which the collators of DPO and SFT ask not to put it. The
+# policy puts it, as generation does; the bare model gets it from its template here.
+BOS_LOST = ("llava_next",)
+
 
 def families(failing: dict[str, str]) -> list:
     return [
@@ -40,13 +44,15 @@ def both(policy_for, bare_for, native_processor_for):
 
     def pair(family):
         policy, native = policy_for(family), native_processor_for(family)
+        if family in BOS_LOST:
+            native.chat_template = "{{ bos_token }}" + native.chat_template
         return (policy, policy.processing_class), (bare_for(family), native), policy.lora_config(r=4)
 
     return pair
 
 
 @pytest.mark.parametrize("family", families(STOCK_GRPO_FAILS))
-def test_grpo(family, both, tmp_path):
+def test_grpo_samples_and_logs_what_the_bare_model_does(family, both, tmp_path):
     policy, bare, peft = both(family)
     seen = []
     for model, processing_class in (policy, bare):
@@ -76,7 +82,7 @@ def test_grpo(family, both, tmp_path):
 
 
 @pytest.mark.parametrize("family", families(STOCK_PREFERENCES_FAIL))
-def test_dpo(family, both, tmp_path):
+def test_dpo_logs_what_the_bare_model_does(family, both, tmp_path):
     policy, bare, peft = both(family)
     rows = [row | {"chosen": said("A red cup."), "rejected": said("No cat")} for row in prompts()]
     seen = []
@@ -89,7 +95,7 @@ def test_dpo(family, both, tmp_path):
 
 
 @pytest.mark.parametrize("family", families(STOCK_PREFERENCES_FAIL))
-def test_sft_on_prompts_and_completions(family, both, tmp_path):
+def test_sft_on_prompts_and_completions_logs_what_the_bare_model_does(family, both, tmp_path):
     policy, bare, peft = both(family)
     rows = [row | {"completion": said("A red cup.")} for row in prompts()]
     seen = []

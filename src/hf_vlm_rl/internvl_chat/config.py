@@ -200,7 +200,9 @@ def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
         llm |= {"attention_bias": bias, "mlp_bias": False}
     if llm.get("rope_scaling"):
         scaling = dict(llm["rope_scaling"])
-        llm["rope_scaling"] = {"rope_type": scaling.pop("type", None)} | scaling
+        kind = scaling.pop("type", None)
+        # "su" is what Phi3's own code called longrope.
+        llm["rope_scaling"] = {"rope_type": "longrope" if kind == "su" else kind} | scaling
     config_class = CONFIG_MAPPING[BACKBONES[name]]
     known = config_class().to_dict().keys() | {"rope_theta", "rope_scaling", "rope_parameters"}
     kept = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}

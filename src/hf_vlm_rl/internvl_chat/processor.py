@@ -57,10 +57,12 @@ def make_processor(files: Files, stored: Mapping[str, Any], options: Mapping[str
 def _image_processor(
     chat: Mapping[str, Any], pixels: Mapping[str, Any], options: Mapping[str, int]
 ) -> GotOcr2ImageProcessorPil:
+    # InternVLProcessor always asks for tiles: only a limit of one keeps an image whole.
+    dynamic = chat["dynamic_image_size"]
     tiles = {
-        "crop_to_patches": chat["dynamic_image_size"],
-        "min_patches": chat["min_dynamic_patch"],
-        "max_patches": chat["max_dynamic_patch"],
+        "crop_to_patches": True,
+        "min_patches": chat["min_dynamic_patch"] if dynamic else 1,
+        "max_patches": chat["max_dynamic_patch"] if dynamic else 1,
     } | options
     if not 1 <= tiles["min_patches"] <= tiles["max_patches"]:
         raise ValueError(

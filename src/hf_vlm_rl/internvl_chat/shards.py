@@ -55,9 +55,10 @@ def stored_tensors(files: Files) -> dict[str, StoredTensor]:
     if single is not None:
         return _header(single)
     index = files.path(INDEX)
-    places = read_json(index).get("weight_map")
-    if not isinstance(places, dict) or not places:
-        raise CheckpointError(f"{index} has no weight_map. It is damaged; download it again.")
+    content = read_json(index)
+    places = content.get("weight_map")
+    if not isinstance(places, dict) or not places or "metadata" not in content:
+        raise CheckpointError(f"{index} has no weight_map or no metadata. It is damaged; download it again.")
     tensors: dict[str, StoredTensor] = {}
     for name in sorted(set(places.values())):
         shard = files.find(name)

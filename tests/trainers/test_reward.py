@@ -1,0 +1,98 @@
+"""RewardTrainer: pairs of conversations with their images inside the ids, on every family."""
+
+import math
+import warnings
+
+import pytest
+import torch
+from datasets import Dataset
+from trl import RewardConfig, RewardTrainer
+
+from hf_vlm_rl import AutoVLMRewardModel
+from tests.tiny import FAMILIES
+from tests.trainers.runs import PLAIN, TWO, mixture, parameters, said, split_by_change
+
+
+@pytest.fixture
+def model_for(checkpoint):
+    def load(family):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the head is new
+            return AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32")
+
+    return load
+
+
+def pairs(processing_class, family: str) -> Dataset:
+    """Rows with one image, two and none; the answer with a colour is the better one."""
+    encode = processing_class.encode_prompt
+
+    def ids(row, answer):
+        return encode([*row["prompt"], *said(answer)], row["images"])["input_ids"]
+
+    return Dataset.from_list(
+        [
+            {"chosen_ids": ids(row, "A red cup."), "rejected_ids": ids(row, "Nothing at all, no.")}
+            for row in mixture(family)
+        ]
+    )
+
+
+def trainer_for(model, family, out, peft=None, **options) -> RewardTrainer:
+    defaults = {"per_device_train_batch_size": 3, "max_steps": 2, "max_length": None}
+    return RewardTrainer(
+        model=model,
+        processing_class=model.processing_class,
+        args=RewardConfig(output_dir=str(out), **PLAIN | defaults | options),
+        train_dataset=pairs(model.processing_class, family),
+        peft_config=peft,
+    )
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lora_moves_every_trainable_parameter_and_no_frozen_one(family, model_for, tmp_path):
+    model = model_for(family)
+    trainer = trainer_for(model, family, tmp_path, peft=model.lora_config(r=4))
+    assert type(trainer) is RewardTrainer
+    before = parameters(trainer.model)
+    trainer.train()
+    assert split_by_change(trainer.model, before) == (set(), set())
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert len(losses) == 2
+    assert all(map(math.isfinite, losses))
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_it_learns_which_answer_is_better_and_the_saved_model_knows(family, model_for, tmp_path):
+    model = model_for(family)
+    trainer = trainer_for(model, family, tmp_path, learning_rate=1e-3, max_steps=12)
+    trainer.train()
+    trainer.save_model(tmp_path / "saved")
+    saved = AutoVLMRewardModel.from_pretrained(tmp_path / "saved", dtype="float32").eval()
+    for row in pairs(saved.processing_class, family):
+        with torch.no_grad():
+            better, worse = (
+                saved(input_ids=torch.tensor([row[key]])).logits.item()
+                for key in ("chosen_ids", "rejected_ids")
+            )
+        assert better > worse
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_the_score_depends_on_the_picture(family, model_for):
+    model = model_for(family).eval()
+    first, second, _ = mixture(family)
+    with torch.no_grad():
+        scores = [
+            model(
+                input_ids=torch.tensor(
+                    [
+                        model.processing_class.encode_prompt([*first["prompt"], *said("A cup.")], [image])[
+                            "input_ids"
+                        ]
+                    ]
+                )
+            ).logits.item()
+            for image in (first["images"][0], second["images"][1])
+        ]
+    assert scores[0] != scores[1]

@@ -31,7 +31,8 @@ import json, sys, threading, time
 
 def status():
     lines = open("/proc/self/status").read().splitlines()
-    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.startswith(("Vm", "Rss"))}
+    lines = [line for line in lines if line.startswith(("VmHWM", "VmRSS", "Rss"))]
+    return {line.split(":")[0]: int(line.split()[1]) * 1024 for line in lines}
 
 from hf_vlm_rl import AutoVLMPolicy
 from transformers import InternVLForConditionalGeneration  # imports are no part of loading

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .errors import ImageError, RewardError, TicketError, UnsupportedModelError
+from .errors import CheckpointError, ImageError, RewardError, TicketError, UnsupportedModelError
 
 if TYPE_CHECKING:
     from .auto import AutoVLMPolicy
@@ -39,6 +39,7 @@ __all__ = [
     "AutoVLMPolicy",
     "AutoVLMRewardModel",
     "AutoVLMValueModel",
+    "CheckpointError",
     "ImageError",
     "ImageStore",
     "RewardError",

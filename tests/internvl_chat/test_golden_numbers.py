@@ -1,13 +1,14 @@
 """Features, logits, answers, log-probs and gradients equal those of the original code."""
 
 import json
+from pathlib import Path
 
 import pytest
 import torch
 from transformers import AutoConfig
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.internvl_chat.config import backbone_of
+from hf_vlm_rl.internvl_chat.text_config import backbone_of
 
 from .golden import COLUMNS, DATA, INTERNLM2, NAMES, Case, chat_cases, directory, photo, read, user
 from .originals import original_names, stored_config
@@ -25,6 +26,10 @@ def pixels(case: Case, policy) -> dict[str, torch.Tensor]:
         for image in case.data["images"]
     ]
     return {"pixel_values": torch.cat(rows)}
+
+
+def gradients_of(case: Case) -> Path:
+    return DATA / case.checkpoint / "cases" / f"{case.name}.grads.json"
 
 
 def loss_of(case: Case, logits: torch.Tensor) -> torch.Tensor:
@@ -79,18 +84,13 @@ def test_tickets_give_the_same_answer(case, original):
     assert out[0, batch["input_ids"].shape[1] :].tolist() == case.data["chat"]["greedy_ids"]
 
 
-@pytest.mark.parametrize("name", ["single_tile", "two_images", "text_only"])
-@pytest.mark.parametrize("checkpoint", NAMES)
-def test_gradients(checkpoint, name, fresh):
-    case = Case(checkpoint, name)
-    file = DATA / checkpoint / "cases" / f"{name}.grads.json"
-    if not file.exists():
-        pytest.skip(f"{checkpoint} has no gradients of {name}")
-    policy = fresh(checkpoint)
+@pytest.mark.parametrize("case", [case for case in CASES if gradients_of(case).exists()], ids=str)
+def test_gradients(case, fresh):
+    policy = fresh(case.checkpoint)
     loss_of(case, policy(input_ids=case.ids(), **pixels(case, policy)).logits).backward()
     gradients = {key: value.grad for key, value in policy.named_parameters() if value.grad is not None}
-    found = original_names(policy, gradients, stored_config(directory(checkpoint)))
-    expected = json.loads(file.read_text())["grads"]
+    found = original_names(policy, gradients, stored_config(directory(case.checkpoint)))
+    expected = json.loads(gradients_of(case).read_text())["grads"]
     assert set(found) == {key for key, value in expected.items() if value is not None}
     for key, gradient in found.items():
         norm = expected[key]["l2"]

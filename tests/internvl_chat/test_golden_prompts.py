@@ -85,6 +85,19 @@ def test_a_literal_image_tag_stays_text_and_a_placeholder_is_refused(original):
             processing.apply_chat_template([{"role": "user", "content": "a <IMG_CONTEXT> b"}])
 
 
+def test_bos_is_there_once_however_the_prompt_is_tokenized(original):
+    """TRL takes the template's text and tokenizes it without special tokens."""
+    processing = original(NAMES[0]).processing_class
+    messages = [{"role": "system", "content": "Be short."}, {"role": "user", "content": "Hi"}]
+    for conversation in (messages, messages[1:]):
+        text = processing.apply_chat_template(conversation, add_generation_prompt=True)
+        expected = processing(text=text)["input_ids"]
+        assert expected[0].count(processing.bos_token_id) == 1
+        assert processing(text=text, add_special_tokens=False)["input_ids"] == expected
+    answer = processing(text="Hello.<|im_end|>", add_special_tokens=False)["input_ids"][0]
+    assert processing.bos_token_id not in answer
+
+
 GRIDS = json.loads((DATA / "preprocess" / "grids.json").read_text())
 
 

@@ -52,24 +52,25 @@ def gradients(module, adapter: str) -> list[torch.Tensor]:
     return [w.grad for n, w in module.named_parameters() if f".{adapter}." in n]
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-@pytest.mark.parametrize("family", ALL)
+@pytest.mark.parametrize(
+    ("family", "checkpointing"), [*((family, False) for family in ALL), *((family, True) for family in TWO)]
+)
 def test_values_and_gradients_are_those_of_two_models(family, checkpointing, policy_for):
-    if checkpointing and family not in TWO:
-        pytest.skip("checkpointing does not depend on the family")
     shared, critic, policy, value = both(family, policy_for, checkpointing)
     inputs = batch(policy, family)
+    seen = inputs["attention_mask"]  # padding has no values worth comparing
     for _ in range(2):  # the second time with what the first one and a reference forward left behind
         with shared.disable_adapter(), torch.no_grad():
             shared(**inputs)
-        values = critic.score(critic.backbone(**inputs).hidden_states[-1])
-        logits = shared(**inputs).logits
-        hidden = value.get_base_model().base_model(**inputs).last_hidden_state
+        values = critic.score(critic.backbone(**inputs).hidden_states[-1])[seen]
+        logits = shared(**inputs).logits[seen]
+        hidden = value.get_base_model().base_model(**inputs).last_hidden_state[seen]
         expected_values = hidden @ critic.score.weight.T
-        expected = policy(**inputs).logits
-        torch.testing.assert_close(logits, expected, atol=1e-6, rtol=0)
-        torch.testing.assert_close(values, expected_values, atol=1e-6, rtol=0)
-        assert (hidden - policy.get_base_model().base_model(**inputs).last_hidden_state).abs().max() > 1e-3
+        expected = policy(**inputs).logits[seen]
+        torch.testing.assert_close(logits, expected, atol=2e-5, rtol=2e-5)
+        torch.testing.assert_close(values, expected_values, atol=5e-5, rtol=2e-5)
+        of_policy = policy.get_base_model().base_model(**inputs).last_hidden_state[seen]
+        assert (hidden - of_policy).abs().max() > 1e-3
 
         weights = torch.randn(logits.shape, generator=torch.Generator().manual_seed(0)) * (logits > -1e3)
         (values.square().sum() + (logits * weights).sum()).backward()
@@ -79,7 +80,7 @@ def test_values_and_gradients_are_those_of_two_models(family, checkpointing, pol
         assert found
         scale = max(grad.abs().max() for grad in wanted)
         for grad, wish in zip(found, wanted, strict=True):
-            assert (grad - wish).abs().max() < 1e-5 * scale
+            assert (grad - wish).abs().max() < 1e-4 * scale
     assert shared.active_adapters == ["default"]
 
 

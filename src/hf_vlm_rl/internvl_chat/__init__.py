@@ -6,6 +6,4 @@ the processor are built from the checkpoint's data files. No code that comes wit
 
 from .load import open_checkpoint
 
-MODEL_TYPE = "internvl_chat"
-
-__all__ = ["MODEL_TYPE", "open_checkpoint"]
+__all__ = ["open_checkpoint"]

@@ -6,12 +6,13 @@ from typing import Any
 
 from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
-from .config import backbone_of, chat_options, convert_config
+from .config import chat_options, convert_config
 from .files import Files
 from .pixel_shuffle import transpose_tiles
 from .processor import make_processor
 from .shards import stored_tensors
 from .templates import conversation_for
+from .text_config import backbone_of
 from .weights import has_head, load_weights
 
 

@@ -94,7 +94,7 @@ def load_weights(
     )
     # From here on a stock model: its own model type, and saved as if it had never been another.
     del model.config.model_type
-    del model._weight_conversions
+    model.__dict__.pop("_weight_conversions", None)
     wrong = {
         kind: sorted(key for key in map(str, keys) if not key.endswith(DERIVED))
         for kind, keys in report.items()

@@ -20,10 +20,12 @@ from transformers import BatchFeature
 from .chat import check_no_placeholder, fill_images, normalize, without_images
 from .errors import ImageError
 from .image_cache import ProcessedImage
-from .images import is_image_list, load_rgb
+from .images import is_image_list
+from .padding import pad_batch
 from .processing_state import ProcessingState
 from .prompt_rows import CHECKSUM, checked
 from .retype import Retyped
+from .row_images import images_by_row
 from .store import RowNote
 from .text_prompts import keep_text_prompt
 from .tickets import TicketCodec
@@ -124,7 +126,9 @@ class VLMTokenizer(Retyped):
         if text is None:
             raise ValueError("Got no text. Pass text with one placeholder per image.")
         rows = [text] if isinstance(text, str) else list(text)
-        row_images = self._images_by_row(images, rows)
+        if not rows:
+            raise ValueError("Got an empty list of texts. Pass at least one row.")
+        row_images = images_by_row(images, rows, self.image_token)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
@@ -133,7 +137,7 @@ class VLMTokenizer(Retyped):
             for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True))
         ]
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
-        batch = self._pad_batch(batch, kwargs.get("max_length"), **padding)
+        batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
         if images is not None:
             # Also where all rows are empty: with an image column, TRL asks for pixel_values.
             tickets = [ticket for row in encoded for ticket in row["tickets"]]
@@ -256,33 +260,6 @@ class VLMTokenizer(Retyped):
         tickets = encoded["pixel_values"][:, 0].tolist() if "pixel_values" in encoded else []
         return encoded["input_ids"][0], tickets
 
-    def _images_by_row(self, images: Any, rows: list[str]) -> list[list]:
-        counts = [row.count(self.image_token) for row in rows]
-        if images is None:
-            by_row = [[] for _ in rows]
-        elif not is_image_list(images):
-            by_row = _deal([images], counts)
-        elif any(entry is None or is_image_list(entry) for entry in images):
-            if len(images) != len(rows):
-                raise ImageError(
-                    f"Got images for {len(images)} rows but text for {len(rows)}. "
-                    "Pass one list of images (or None) per row."
-                )
-            nested = [[] if entry is None else entry for entry in images]
-            by_row = [list(entry) if is_image_list(entry) else [entry] for entry in nested]
-        else:
-            by_row = _deal(list(images), counts)
-        for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):
-            if len(own) != count:
-                raise ImageError(
-                    f"Row {index} has {count} image placeholders ({self.image_token!r}) but "
-                    f"{len(own)} images. Pass one image per placeholder, in order; where the text "
-                    f"only talks about {self.image_token!r}, rephrase it."
-                )
-        return [
-            [_load(image, row, index) for index, image in enumerate(own)] for row, own in enumerate(by_row)
-        ]
-
     def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
         opening = self._vlm.opening
         if opening and text.startswith(opening) and not kwargs.get("add_special_tokens", True):
@@ -377,37 +354,6 @@ class VLMTokenizer(Retyped):
                 state.capture_images_kwargs = False
         return dict(state.images_defaults)
 
-    def _pad_batch(
-        self,
-        batch: dict[str, list],
-        max_length: int | None,
-        padding: bool | str = False,
-        padding_side: str | None = None,
-        pad_to_multiple_of: int | None = None,
-        return_tensors: str | None = None,
-    ) -> BatchFeature:
-        if padding:
-            unpadded = ("offset_mapping", "text_replacement_offsets")  # `pad` does not know these
-            extra = {key: batch.pop(key) for key in unpadded if key in batch}
-            batch = self.tokenizer.pad(
-                batch,
-                padding=padding,
-                max_length=max_length,
-                padding_side=padding_side,
-                pad_to_multiple_of=pad_to_multiple_of,
-            )
-            side = padding_side or self.padding_side
-            length = len(batch["input_ids"][0])
-            if "offset_mapping" in extra:
-                # Padding covers no character, as a tokenizer's own padding does.
-                extra["offset_mapping"] = [
-                    _pad_row(row, (0, 0), length, side) for row in extra["offset_mapping"]
-                ]
-            batch = dict(batch) | extra
-        return BatchFeature(
-            batch, tensor_type=return_tensors, skip_tensor_conversion=["text_replacement_offsets"]
-        )
-
     def _erase_tickets(self, ids: Any) -> Any:
         if isinstance(ids, torch.Tensor | np.ndarray):
             if not bool((ids == self._vlm.placeholder_id).any()):
@@ -420,28 +366,6 @@ class VLMTokenizer(Retyped):
         return [self._erase_tickets(row) for row in ids]
 
 
-def _deal(images: list, counts: list[int]) -> list[list]:
-    if len(images) != sum(counts):
-        raise ImageError(
-            f"Got {len(images)} images for {len(counts)} rows with {counts} image placeholders. "
-            "Pass as many images as placeholders, or one list of images per row."
-        )
-    remaining = iter(images)
-    return [[next(remaining) for _ in range(count)] for count in counts]
-
-
-def _load(image: Any, row: int, index: int) -> Any:
-    try:
-        return load_rgb(image)
-    except ImageError as error:
-        raise ImageError(f"Row {row}, image {index}: {error}") from error
-
-
 def _first(value: Any) -> list:
     first = value[0]
     return first.tolist() if hasattr(first, "tolist") else list(first)
-
-
-def _pad_row(row: list, filler: Any, length: int, side: str) -> list:
-    missing = [filler] * (length - len(row))
-    return missing + row if side == "left" else row + missing

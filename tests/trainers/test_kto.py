@@ -3,12 +3,14 @@
 import math
 
 import pytest
+import trl
 from datasets import Dataset
+from packaging.version import Version
 
-try:
-    from trl import KTOConfig, KTOTrainer
-except ImportError:  # experimental, and for text alone, before TRL 1.8
-    pytest.skip("this TRL has no KTOTrainer for images", allow_module_level=True)
+if Version(trl.__version__) < Version("1.8"):
+    pytest.skip("KTOTrainer takes no images before TRL 1.8", allow_module_level=True)
+
+from trl import KTOConfig, KTOTrainer
 
 from tests.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, mixture, parameters, said, split_by_change

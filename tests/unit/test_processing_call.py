@@ -189,3 +189,8 @@ def test_masks_and_offsets_are_padded_with_the_ids(processing_for, side):
     assert padded[0].any()
     assert (batch["special_tokens_mask"][padded] == 1).all()
     assert (batch["offset_mapping"][padded] == 0).all()
+
+
+def test_no_rows_at_all_are_refused(processing_for):
+    with pytest.raises(ValueError, match="empty list of texts"):
+        processing_for("internvl")(text=[])

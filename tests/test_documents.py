@@ -13,7 +13,10 @@ from tests.tiny import FAMILIES
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-DOCUMENTS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/families.md")]
+DOCUMENTS = [
+    ROOT / name
+    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/families.md", "docs/trainers.md")
+]
 
 
 def test_the_support_matrix_is_what_the_table_gives():

@@ -3,15 +3,16 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 TRL_LATEST = .lanes/trl-latest
+TRL_FIRST = .lanes/trl-1.0
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 DEMO_OUT ?= outputs/demo
 
-.PHONY: help install test lint unit trainers trainers-latest demo docs clean
+.PHONY: help install test lint unit trainers trainers-latest ppo-first demo docs clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
-	@echo "make test   lint, unit, conformance and trainer tests on two TRL versions"
+	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make docs   regenerate docs/families.md from the family table"
 
 install: $(VENV)/.installed
@@ -22,13 +23,18 @@ $(VENV)/.installed: pyproject.toml
 	$(BIN)/python -m pip install -q -e '.[dev]'
 	touch $@
 
-# TRL is pure Python: the newest release as a folder in front of the path is a whole second lane.
+# TRL is pure Python: another release as a folder in front of the path is a whole further lane.
 $(TRL_LATEST)/.installed: $(VENV)/.installed
 	rm -rf $(TRL_LATEST)
 	$(BIN)/python -m pip install -q --no-deps --target $(TRL_LATEST) trl
 	touch $@
 
-test: lint unit trainers trainers-latest
+$(TRL_FIRST)/.installed: $(VENV)/.installed
+	rm -rf $(TRL_FIRST)
+	$(BIN)/python -m pip install -q --no-deps --target $(TRL_FIRST) trl==1.0.0
+	touch $@
+
+test: lint unit trainers trainers-latest ppo-first
 
 lint: install
 	$(BIN)/ruff check .
@@ -42,6 +48,9 @@ trainers: install
 
 trainers-latest: $(TRL_LATEST)/.installed
 	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests/trainers
+
+ppo-first: $(TRL_FIRST)/.installed
+	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests/ppo
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/python -m examples.demo_digits.run --out $(DEMO_OUT) $(DEMO_ARGS)

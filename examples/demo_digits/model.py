@@ -87,7 +87,7 @@ def build_processor(patch_size: int = PATCH_SIZE) -> InternVLProcessor:
 
 
 def build_config(tokenizer: PreTrainedTokenizerFast, patch_size: int = PATCH_SIZE) -> InternVLConfig:
-    """A two-layer vision tower and a two-layer Qwen2 decoder, in all about 0.4 M parameters."""
+    """A two-layer vision tower and a two-layer Qwen2 decoder, in all about 0.75 M parameters."""
     vision = {
         "image_size": IMAGE_SIZE,
         "patch_size": patch_size,

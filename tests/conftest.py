@@ -19,7 +19,7 @@ import torch
 import transformers
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from hf_vlm_rl import AutoVLMPolicy, ImageStore
+from hf_vlm_rl import AutoVLMPolicy, ImageStore, auto
 from tests.tiny import build
 
 torch.set_num_threads(1)
@@ -72,6 +72,14 @@ def native_processor_for(checkpoint):
 def store(tmp_path: Path) -> ImageStore:
     """A store of its own, in a temporary directory."""
     return ImageStore(tmp_path / "images")
+
+
+@pytest.fixture(autouse=True)
+def own_text_prompts():
+    """Each test is a run of its own: the store refuses one text with two sets of columns within a run."""
+    yield
+    if auto._store is not None:
+        auto._store._texts.clear()
 
 
 class _Deprecations(logging.Handler):

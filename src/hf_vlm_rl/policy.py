@@ -7,7 +7,6 @@ computes exactly what the bare model computes.
 """
 
 import functools
-import inspect
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,7 +19,7 @@ from .lora import lora_config
 from .processing import VLMTokenizer
 from .prompt_rows import check_prompts
 from .resolve import locate, model_inputs, resolve, tickets_inside
-from .retype import Retyped, retype
+from .retype import Retyped, overriding, retype
 from .sharing.attention import attach
 from .sharing.decoder import VLMDecoder
 from .sharing.prefill import prefill_once
@@ -71,11 +70,8 @@ class VLMBackbone(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
-        names = list(inspect.signature(stock.forward).parameters)[1:]
-
-        @functools.wraps(stock.forward)
-        def forward(self, *args, **kwargs):
-            kwargs.update(zip(names, args, strict=False))
+        @overriding(stock.forward)
+        def forward(self, kwargs):
             kwargs, rows = resolve(self, kwargs)
             if rows is not None:
                 kwargs |= share_prefixes(self, kwargs, rows)
@@ -96,17 +92,12 @@ class VLMPolicy(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
-        names = list(inspect.signature(stock.generate).parameters)[1:]
-        forward_names = list(inspect.signature(stock.forward).parameters)[1:]
-
-        @functools.wraps(stock.generate)
-        def generate(self, *args, **kwargs):
-            kwargs.update(zip(names, args, strict=False))
+        @overriding(stock.generate)
+        def generate(self, kwargs):
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
 
-        @functools.wraps(stock.forward)
-        def forward(self, *args, **kwargs):
-            kwargs.update(zip(forward_names, args, strict=False))
+        @overriding(stock.forward)
+        def forward(self, kwargs):
             # Asked first: the backbone may change the arguments.
             inside = tickets_inside(self.base_model, kwargs)
             output = stock.forward(self, **kwargs)

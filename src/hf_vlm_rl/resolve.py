@@ -84,10 +84,10 @@ def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[
         rows = _rows_beside(processing, input_ids, pixel_values)
     elif _continues(kwargs):
         return kwargs, None
-    elif not bool((input_ids == processing._vlm.placeholder_id).any()):
-        return kwargs, [RowImages(())] * len(input_ids)
-    else:
+    elif tickets_inside(backbone, kwargs):
         input_ids, rows = _rows_inside(processing, input_ids)
+    else:
+        return kwargs, [RowImages(())] * len(input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     return kwargs | {"input_ids": input_ids}, rows
 

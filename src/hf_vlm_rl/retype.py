@@ -6,6 +6,8 @@ checkpoint key conversions, which it skips for classes that live outside its own
 """
 
 import functools
+import inspect
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -36,6 +38,27 @@ def retype(obj: T, mixin: type[Retyped]) -> T:
     if not isinstance(obj, mixin):
         obj.__class__ = retyped_class(type(obj), mixin)
     return obj
+
+
+def overriding(stock: Callable) -> Callable[[Callable], Callable]:
+    """Decorator for a method that overrides `stock` and gets all arguments by name.
+
+    The result keeps the signature of `stock`, which trainers and `generate` inspect.
+
+    Args:
+        stock: The method of the stock class. The decorated function takes (self, kwargs).
+    """
+    names = list(inspect.signature(stock).parameters)[1:]
+
+    def decorate(body: Callable) -> Callable:
+        @functools.wraps(stock)
+        def method(self, *args, **kwargs):
+            kwargs.update(zip(names, args, strict=False))
+            return body(self, kwargs)
+
+        return method
+
+    return decorate
 
 
 @functools.cache

@@ -49,7 +49,7 @@ def images_of(messages: list[dict]) -> list:
     return [block["image"] for message in messages for block in message["content"] if "image" in block]
 
 
-def tickets(processing_class, rows: list, **kwargs) -> dict:
+def tickets(processing_class, rows: list) -> dict:
     """Rows as a left-padded batch with tickets beside the ids."""
     return processing_class.apply_chat_template(
         rows,
@@ -58,22 +58,11 @@ def tickets(processing_class, rows: list, **kwargs) -> dict:
         return_dict=True,
         return_tensors="pt",
         processor_kwargs={"padding": True, "padding_side": "left"},
-        **kwargs,
     )
 
 
 def native(processor, rows: list) -> dict:
-    """The same batch from the stock processor, with pixels.
-
-    Row by row where it matters: a stock batch may pad or pair images in ways of its own.
-    """
-    batch = processor.apply_chat_template(
-        rows,
-        add_generation_prompt=True,
-        tokenize=True,
-        return_dict=True,
-        return_tensors="pt",
-        processor_kwargs={"padding": True, "padding_side": "left"},
-    )
+    """The same call of the stock processor, which gives pixels."""
+    batch = tickets(processor, rows)
     batch.pop("labels", None)  # PaliGemma's processor always adds them
     return batch

@@ -1,12 +1,10 @@
 """Mixed into the text decoder: pack the rows, run the stock forward on them, unpack."""
 
-import functools
-import inspect
 from typing import Any
 
 import torch
 
-from ..retype import Retyped
+from ..retype import Retyped, overriding
 from .attention import ARGUMENT
 from .layout import Layout
 
@@ -16,11 +14,8 @@ class VLMDecoder(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
-        names = list(inspect.signature(stock.forward).parameters)[1:]
-
-        @functools.wraps(stock.forward)
-        def forward(self, *args, **kwargs):
-            kwargs.update(zip(names, args, strict=False))
+        @overriding(stock.forward)
+        def forward(self, kwargs):
             layout = kwargs.pop(ARGUMENT, None)
             if layout is None:
                 return stock.forward(self, **kwargs)

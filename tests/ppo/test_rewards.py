@@ -11,12 +11,6 @@ from tests.conformance.cases import mixture
 from tests.ppo.runs import TWO, log, ppo, rows_of
 
 
-@pytest.fixture(autouse=True)
-def another_process(policy_for):
-    """The same prompts have other answers in every test."""
-    policy_for("internvl").processing_class.image_store._texts.clear()
-
-
 def sample(policy, family, answers=("a", "b", "c", "d")):
     """Prompts with an answer each, and a completion each, of different lengths."""
     processing = policy.processing_class

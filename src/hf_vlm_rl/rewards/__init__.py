@@ -1,0 +1,72 @@
+"""Reward functions for visual tasks: what `reward_funcs=` of TRL's trainers takes.
+
+Names in lower case are ready to use; classes take parameters and give the same kind of function. None of
+them raises on any completion; all of them raise `ColumnError` if the dataset lacks what they read.
+docs/rewards.md has the table.
+"""
+
+from .answers import ExactMatchReward, NormalizedMatchReward, exact_match_reward, normalized_match_reward
+from .boxes import WrittenBox, parse_boxes
+from .choice import ChoiceReward, YesNoReward, yes_no_reward
+from .completions import extract_answer, extract_tag, text_of
+from .compose import ComposedReward, compose
+from .detection import DetectionReward, detection_reward
+from .diagnose import Diagnosis, diagnose
+from .format import FormatReward, format_reward
+from .groups import GroupAccuracyReward
+from .history import RunDiagnosis, diagnose_history
+from .iou import IoUReward, box_iou, inclusive_iou, iou_reward
+from .json_schema import JSONSchemaReward
+from .length import CosineLengthReward, LengthReward
+from .maths import MathReward, math_reward
+from .multiple_choice import MultipleChoiceReward, multiple_choice_reward
+from .numeric import CountReward, NumericReward, count_reward, numeric_reward
+from .ocr import OCRReward, ocr_reward
+from .reasoning import AnswerAndReasoningReward
+from .repetition import RepetitionReward, repetition_reward
+
+__all__ = [
+    "AnswerAndReasoningReward",
+    "ChoiceReward",
+    "ComposedReward",
+    "CosineLengthReward",
+    "CountReward",
+    "DetectionReward",
+    "Diagnosis",
+    "ExactMatchReward",
+    "FormatReward",
+    "GroupAccuracyReward",
+    "IoUReward",
+    "JSONSchemaReward",
+    "LengthReward",
+    "MathReward",
+    "MultipleChoiceReward",
+    "NormalizedMatchReward",
+    "NumericReward",
+    "OCRReward",
+    "RepetitionReward",
+    "RunDiagnosis",
+    "WrittenBox",
+    "YesNoReward",
+    "box_iou",
+    "compose",
+    "count_reward",
+    "detection_reward",
+    "diagnose",
+    "diagnose_history",
+    "exact_match_reward",
+    "extract_answer",
+    "extract_tag",
+    "format_reward",
+    "inclusive_iou",
+    "iou_reward",
+    "math_reward",
+    "multiple_choice_reward",
+    "normalized_match_reward",
+    "numeric_reward",
+    "ocr_reward",
+    "parse_boxes",
+    "repetition_reward",
+    "text_of",
+    "yes_no_reward",
+]

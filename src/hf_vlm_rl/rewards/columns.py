@@ -1,0 +1,105 @@
+"""Columns of the dataset, as trainers hand them to reward functions, checked row by row."""
+
+import math
+import numbers
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..errors import ColumnError
+
+
+def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callable, reward: str) -> list:
+    """One value per row, as `reader` gives it.
+
+    Args:
+        columns: The keyword arguments of the reward function.
+        name: Which one.
+        rows: Number of completions.
+        reader: Turns a value into what the reward compares with; raises ValueError with what it
+            expected. Not called for None.
+        reward: The reward's name, for messages.
+
+    Returns:
+        `rows` values; None where the column has None: the row is not for this reward.
+
+    Raises:
+        ColumnError: If the column is missing, of another length, or `reader` refuses a value.
+    """
+    if name not in columns:
+        known = sorted(key for key, value in columns.items() if isinstance(value, list))
+        raise ColumnError(
+            f"{reward} reads the column {name!r}, which is missing; there are {known}. Add it to the "
+            "dataset, or name the column in the reward's arguments. Where only some rows have a value, "
+            "put None into the others."
+        )
+    values = columns[name]
+    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__") or len(values) != rows:
+        raise ColumnError(
+            f"{reward}: the column {name!r} came as {values!r:.200}. Expected a list with one value for "
+            f"each of the {rows} completions."
+        )
+    return [_read(value, name, row, reader, reward) for row, value in enumerate(values)]
+
+
+def _read(value: Any, name: str, row: int, reader: Callable, reward: str) -> Any:
+    if value is None:
+        return None
+    try:
+        return reader(value)
+    except ValueError as error:
+        raise ColumnError(
+            f"{reward}: row {row} of the column {name!r} is {value!r:.200}. Expected {error}. Fix the row; "
+            "None means that the reward does not apply to it."
+        ) from error
+
+
+def as_text(value: Any) -> str:
+    """A string or a number, as a string."""
+    if isinstance(value, bool) or not isinstance(value, str | numbers.Real):
+        raise ValueError("a string or a number")
+    return str(value)
+
+
+def as_texts(value: Any) -> tuple[str, ...]:
+    """A string or a non-empty list of acceptable ones."""
+    values = value if isinstance(value, list | tuple) else [value]
+    if not values:
+        raise ValueError("a string, or a non-empty list of strings")
+    return tuple(as_text(each) for each in values)
+
+
+def as_number(value: Any) -> float:
+    """A finite number."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise ValueError("a finite number")
+    return float(value)
+
+
+def as_ids(value: Any) -> list:
+    """Token ids."""
+    if not isinstance(value, list | tuple) and not hasattr(value, "tolist"):
+        raise ValueError("a list of token ids, as trainers pass it")
+    return list(value)
+
+
+def as_box(value: Any) -> tuple[float, float, float, float]:
+    """`[x1, y1, x2, y2]` with x1 < x2 and y1 < y2."""
+    expected = ValueError("a box [x1, y1, x2, y2] of finite numbers with x1 < x2 and y1 < y2")
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, list | tuple) or len(value) != 4:
+        raise expected
+    try:
+        x1, y1, x2, y2 = map(as_number, value)
+    except ValueError:
+        raise expected from None
+    if not (x1 < x2 and y1 < y2):
+        raise expected
+    return x1, y1, x2, y2
+
+
+def as_boxes(value: Any) -> list[tuple[float, float, float, float]]:
+    """A list of boxes, maybe empty."""
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, list | tuple):
+        raise ValueError("a list of boxes [x1, y1, x2, y2]")
+    return [as_box(box) for box in value]

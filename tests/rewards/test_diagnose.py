@@ -1,0 +1,149 @@
+"""Diagnosis of a batch, and of a run's log."""
+
+import math
+
+import pytest
+
+from hf_vlm_rl.rewards import (
+    compose,
+    diagnose,
+    diagnose_history,
+    exact_match_reward,
+    format_reward,
+    numeric_reward,
+)
+
+GOOD = "<think>so</think><answer>{}</answer>"
+
+
+def test_statistics_of_a_batch():
+    completions = ["7", "8", "seven", GOOD.format(7), "x", "y"]
+    found = diagnose(
+        [numeric_reward, format_reward],
+        completions,
+        prompts=list("aabbcc"),
+        weights=[1.0, 0.5],
+        answer=[7] * 6,
+    )
+    numeric, form, total = found.rewards.values()
+    assert list(found.rewards) == ["numeric_reward", "format_reward", "total"]
+    assert (found.rows, found.groups) == (6, 3)
+    assert (numeric.mean, numeric.low, numeric.high) == pytest.approx((1 / 3, 0, 1))
+    assert numeric.std == pytest.approx(math.sqrt(2) / 3)
+    assert (numeric.parse_rate, form.parse_rate, total.parse_rate) == (0.5, 1 / 6, None)
+    assert [of.flat_groups for of in (numeric, form, total)] == pytest.approx([1 / 3, 2 / 3, 1 / 3])
+    assert total.high == 1.5
+    assert found.correlations == {("numeric_reward", "format_reward"): pytest.approx(math.sqrt(0.4))}
+    assert any("format_reward can read 17%" in warning for warning in found.warnings)
+    lines = str(found).splitlines()
+    assert lines[0] == "6 completions, 3 groups"
+    assert lines[2].split() == ["numeric_reward", "6", "0.333", "0.471", "0.000", "1.000", "50%", "33%"]
+    assert lines[-1].startswith("! ")
+
+
+def test_rows_from_which_a_reward_abstains_do_not_count():
+    completions = ["a", "b", GOOD.format("a")]
+    found = diagnose(
+        [exact_match_reward, format_reward], completions, prompts=["p"] * 3, answer=["a", "a", None]
+    )
+    # `answer` differs, so the third row is a prompt of its own.
+    assert found.groups == 1
+    assert (found.rewards["exact_match_reward"].rows, found.rewards["exact_match_reward"].mean) == (2, 0.5)
+    assert (found.rewards["total"].rows, found.rewards["total"].mean) == (3, pytest.approx(2 / 3))
+
+
+@pytest.mark.parametrize(
+    ("rewards", "completions", "prompts", "told"),
+    [
+        (exact_match_reward, ["b", "b"], "pp", "exact_match_reward is 0 everywhere"),
+        (exact_match_reward, ["a", "b"], None, "pass prompts"),
+        (exact_match_reward, ["a", "a", "b", "b"], "ppqq", "In 100% of the groups"),
+        ([exact_match_reward, numeric_reward], ["7", "8", "8"], "ppp", "say the same"),
+        (numeric_reward, ["x", "y"], "pp", "can read 0%"),
+    ],
+)
+def test_warnings_say_what_is_wrong(rewards, completions, prompts, told):
+    answer = ["7"] * len(completions) if "7" in completions else ["a"] * len(completions)
+    answer = [7] * len(completions) if rewards is numeric_reward else answer
+    found = diagnose(rewards, completions, prompts and list(prompts), answer=answer)
+    assert any(told in warning for warning in found.warnings), found.warnings
+
+
+def test_a_composed_reward_is_taken_apart():
+    gated = compose(exact_match_reward, gate=format_reward, name="task")
+    found = diagnose([gated, format_reward], [GOOD.format("a"), "a"], ["p"] * 2, answer=["a"] * 2)
+    means = {name: of.mean for name, of in found.rewards.items()}
+    assert means == {"task": 0.5, "format_reward": 0.5, "exact_match_reward": 1.0, "total": 1.0}
+    assert found.rewards["format_reward"].parse_rate == 0.5
+
+
+def test_a_reward_that_returns_too_few_values_is_refused():
+    with pytest.raises(ValueError, match="short returned 1 values for 2 completions"):
+        diagnose(short, ["a", "b"])
+
+
+def short(completions, **columns):
+    return [1.0]
+
+
+def test_a_reward_without_any_row_is_told():
+    found = diagnose(exact_match_reward, ["a", "b"], prompts=["p"] * 2, answer=[None, None])
+    assert "exact_match_reward abstained from every row." in found.warnings
+    assert "nan" in str(found)
+
+
+def test_nothing_to_diagnose_is_refused():
+    for rewards, completions, options in [
+        ([], ["a"], {}),
+        (format_reward, [], {}),
+        (format_reward, ["a"], {"weights": []}),
+    ]:
+        with pytest.raises(ValueError, match="Expected one or more of each"):
+            diagnose(rewards, completions, **options)
+
+
+def log(format_means, accuracy_means, **more):
+    entries = [
+        {"rewards/format_reward/mean": form, "rewards/iou_reward/mean": accuracy, "loss": 0.1} | more
+        for form, accuracy in zip(format_means, accuracy_means, strict=True)
+    ]
+    return [*entries, {"eval_rewards/format_reward/mean": 0.0}, {"train_runtime": 3.0}]
+
+
+RISING = [min(1.0, step / 10) for step in range(20)]
+NOISE = [0.01 * (step % 3) for step in range(20)]
+
+
+def test_format_that_goes_to_1_while_accuracy_stays_flat_is_told():
+    found = diagnose_history(log(RISING, [0.2 + noise for noise in NOISE]))
+    assert set(found.trends) == {"format_reward", "iou_reward"}
+    assert (found.trends["format_reward"].first, found.trends["format_reward"].last) == pytest.approx(
+        (0.2, 1.0)
+    )
+    (warning,) = found.warnings
+    assert "format_reward went from 0.20 to 1.00 while iou_reward stayed at 0.21" in warning
+    assert "format_reward: 0.200 -> 1.000" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("form", "accuracy", "warnings"),
+    [
+        (RISING, [0.2 + step / 40 for step in range(20)], []),
+        ([0.5] * 20, [0.2] * 20, []),
+        ([1.0] * 20, [1 - step / 40 for step in range(20)], ["iou_reward fell from 0.95 to 0.57."]),
+    ],
+)
+def test_other_runs_are_not_blamed_for_it(form, accuracy, warnings):
+    assert list(diagnose_history(log(form, accuracy)).warnings) == warnings
+
+
+def test_groups_without_spread_at_the_end_are_told():
+    (warning,) = diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.75)).warnings
+    assert "75% of the groups" in warning
+
+
+def test_a_short_log_is_refused():
+    with pytest.raises(ValueError, match=r"log with 4 entries.*Expected 8"):
+        diagnose_history(log(RISING[:4], RISING[:4]))
+    with pytest.raises(ValueError, match="log with 0 entries"):
+        diagnose_history([{"loss": 1.0}])

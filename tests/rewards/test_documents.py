@@ -1,0 +1,55 @@
+"""docs/rewards.md says what the docstrings say, and its code and the README's runs."""
+
+import ast
+import contextlib
+import io
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import pytest
+
+from hf_vlm_rl import rewards
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = spec_from_file_location("make_rewards", DOCS / "make_rewards.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_is_what_the_docstrings_give(script):
+    assert script.PAGE.read_text() == script.page(), "run `make docs`"
+
+
+def test_every_reward_is_in_the_table(script):
+    table = script.table()
+    names = [name for name in rewards.__all__ if name.endswith(("Reward", "_reward"))]
+    assert [name for name in names if f"`{name}`" not in table] == ["ComposedReward"]
+    assert "`compose(...)`" in table
+
+
+def test_the_code_of_the_page_runs_and_gives_what_it_says(policy_for, script):
+    known, printed = {"policy": policy_for("qwen3_vl")}, io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        for block in re.findall(r"```python\n(.*?)```", script.PAGE.read_text(), flags=re.DOTALL):
+            exec(block, known)
+    assert known["brand_reward"](["<answer>coke!</answer>"], answer=["Coca-Cola"]) == [1.0]
+    assert known["boxes"].to_text([64, 48, 320, 240], (640, 480), "cat").startswith('{"bbox_2d": [100, ')
+    assert known["YearReward"]()(["1984"], year=[1986]) == [0.8]
+    assert "while iou_reward stayed at 0.10" in printed.getvalue()
+
+
+def test_the_code_of_the_readme_runs_and_gives_what_it_says(policy_for):
+    section = (ROOT / "README.md").read_text().partition("## Rewards\n")[2]
+    (block,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], flags=re.DOTALL)
+    *_, last = ast.parse(block).body
+    known = {"policy": policy_for("qwen2_5_vl")}
+    exec(block, known)
+    assert eval(ast.unparse(last), known) == [1.2]
+    assert block.endswith("# [1.2]\n")

@@ -1,0 +1,61 @@
+"""Groups of completions, and rewards that depend on them."""
+
+import numpy as np
+import pytest
+
+from hf_vlm_rl import ColumnError
+from hf_vlm_rl.rewards import GroupAccuracyReward, exact_match_reward
+from hf_vlm_rl.rewards.groups import groups_of
+from tests.images import photo
+
+
+def sizes(*args, **kwargs):
+    return [len(group) for group in groups_of(*args, **kwargs)]
+
+
+def asked(text, image):
+    return [{"role": "user", "content": [{"type": "image", "image": image}, {"type": "text", "text": text}]}]
+
+
+def test_groups_are_runs_of_equal_prompts():
+    assert sizes(["a", "a", "b", "b", "b", "a"]) == [2, 3, 1]
+    assert sizes([]) == []
+
+
+def test_two_images_with_one_question_are_two_groups():
+    cat, cup = photo("cat", (32, 32)), photo("coffee", (32, 32))
+    # Trainers decode each row's image anew: equal, not identical.
+    assert sizes([asked("?", image) for image in (cat, cat.copy(), cup, cup.copy())]) == [2, 2]
+    assert sizes(["?"] * 4, {"image": [cat, cat.copy(), cup, cup.copy()]}) == [2, 2]
+    assert sizes(["?"] * 4, {"answer": ["a", "a", "b", "b"], "completion_ids": [[1], [2], [3], [4]]}) == [
+        2,
+        2,
+    ]
+    assert sizes(["?"] * 2, {"box": [np.zeros(4), np.zeros(4)], "x": [float("nan")] * 2}) == [2]
+
+
+def test_rows_that_are_equal_in_everything_need_the_number_of_generations():
+    assert sizes(["a"] * 4) == [4]
+    assert sizes(["a"] * 4, num_generations=2) == [2, 2]
+    with pytest.raises(ValueError, match=r"3 rows and num_generations=2.*multiple"):
+        groups_of(["a"] * 3, num_generations=2)
+
+
+def test_right_rows_get_the_accuracy_of_their_group_cubed():
+    reward = GroupAccuracyReward(exact_match_reward)
+    answers = ["a"] * 4 + ["b"] * 2 + [None, "c"]
+    given = reward(["a", "a", "a", "x", "b", "b", "c", "c"], prompts=list("ppppqqrr"), answer=answers)
+    assert given == pytest.approx([27 / 64, 27 / 64, 27 / 64, 0, 1, 1, None, 1])
+
+
+def test_rows_that_abstain_do_not_count_in_their_group():
+    def sometimes(completions, **columns):
+        return [None if text == "?" else float(text == "a") for text in completions]
+
+    given = GroupAccuracyReward(sometimes, power=1)(["a", "?", "x", "?"], prompts=["p"] * 4)
+    assert given == [0.5, None, 0.0, None]
+
+
+def test_prompts_must_be_there():
+    with pytest.raises(ColumnError, match="prompts"):
+        GroupAccuracyReward(exact_match_reward)(["a"], answer=["a"])

@@ -1,0 +1,84 @@
+"""Rewards that lean on optional packages: mathematics and JSON; and what they say without them."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from hf_vlm_rl import rewards
+from hf_vlm_rl.rewards import JSONSchemaReward, math_reward
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "right"),
+    [
+        ("\\boxed{\\frac{2}{6}}", "1/3", 1),
+        ("<answer>0.5</answer>", "\\frac12", 1),
+        ("$x^2+2x+1$", "(x+1)^2", 1),
+        ("x^2 + 2x + 1", "$(x+1)^2$", 1),
+        ("\\boxed{1} then \\boxed{2}", "2", 1),
+        ("50%", "0.5", 1),
+        ("so it is 12", 12, 1),
+        ("x^2y^3", "y^3x^2", 1),
+        ("11", "12", 0),
+        ("\\boxed{x+1}", "x", 0),
+        ("\\sum_{i=1}^{3} i", "6", 0),
+        ("\\sum_{i=1}^{n} i", "$\\sum_{i=1}^{n} i$", 1),
+        ("1" * 300, "1", 0),
+        ("nothing", "1", 0),
+    ],
+)
+def test_mathematics(said, answer, right):
+    assert math_reward([said], answer=[answer]) == [right]
+
+
+@pytest.mark.parametrize(
+    ("said", "value"),
+    [
+        ('{"n": 3}', 1),
+        ('<answer>```json\n{"n": 3}\n```</answer>', 1),
+        ('Here: ```\n{"n": 3}```', 1),
+        ('{"n": "3"}', 0.25),
+        ("null", 0.25),
+        ('{"n": NaN}', 0),
+        ('{"n": 3', 0),
+        ("", 0),
+    ],
+)
+def test_json_must_fit_its_schema(said, value):
+    schema = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
+    assert JSONSchemaReward(schema, parsed=0.25)([said]) == [value]
+
+
+def test_a_schema_must_be_one_and_complete():
+    with pytest.raises(ValueError, match=r"schema that is none.*nonsense"):
+        JSONSchemaReward({"type": "nonsense"})
+    for reference in ("http://127.0.0.1:9/schema.json", "#/$defs/none"):
+        with pytest.raises(ValueError, match=f"the reference '{re.escape(reference)}', which is not in it"):
+            JSONSchemaReward({"items": {"$ref": reference}})
+    tree = {"$defs": {"t": {"type": "array", "items": {"$ref": "#/$defs/t"}}}, "$ref": "#/$defs/t"}
+    deep = "[" * 500 + "]" * 500
+    assert JSONSchemaReward(tree)(["[[], [[]]]", "[1]", deep]) == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("package", "call"),
+    [
+        ("rapidfuzz", "rewards.ocr_reward(['a'], answer=['a'])"),
+        ("math_verify", "rewards.math_reward(['1'], answer=['1'])"),
+        ("scipy", "rewards.detection_reward(['[1,2,3,4]'], boxes=[[[1,2,3,4]]])"),
+        ("jsonschema", "rewards.JSONSchemaReward({})"),
+    ],
+)
+def test_a_missing_package_says_what_to_install(package, call):
+    code = f"import sys; sys.modules[{package!r}] = None\nfrom hf_vlm_rl import rewards\n{call}"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "pip install 'hf-vlm-rl[rewards]'" in ended.stderr.splitlines()[-1]
+
+
+def test_rewards_import_without_torch_or_optional_packages():
+    heavy = ("torch", "transformers", "trl", "scipy", "sympy", "jsonschema", "rapidfuzz")
+    code = f"import sys, hf_vlm_rl.rewards; print([name for name in {heavy} if name in sys.modules])"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
+    assert all(getattr(rewards, name).__doc__ for name in rewards.__all__)

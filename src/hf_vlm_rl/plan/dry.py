@@ -1,0 +1,197 @@
+"""Runs a model whose weights are on the meta device: every shape and no number, without memory.
+
+What comes from the CPU stays there, with its values: ids, grids and masks decide what a model does. What a
+GPU does otherwise than the meta device is done as there: fused attention, and autocast.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from .live import LiveBytes
+
+# What autocast runs in the lower precision, and in float32 (torch's lists for CUDA).
+LOWER = frozenset(
+    [
+        "linear",
+        "matmul",
+        "__matmul__",
+        "__rmatmul__",
+        "mm",
+        "bmm",
+        "addmm",
+        "baddbmm",
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "einsum",
+        "scaled_dot_product_attention",
+    ]
+)
+SINGLE = frozenset(
+    [
+        "softmax",
+        "log_softmax",
+        "layer_norm",
+        "group_norm",
+        "pow",
+        "__pow__",
+        "rsqrt",
+        "exp",
+        "log",
+        "norm",
+        "logsumexp",
+        "sum",
+        "prod",
+        "cumsum",
+        "cross_entropy",
+        "nll_loss",
+        "softplus",
+    ]
+)
+# Integers that would be made on the meta device.
+FACTORIES = frozenset(["arange", "zeros", "ones", "full", "tensor", "as_tensor"])
+
+_INDEXING = (
+    torch.ops.aten.index.Tensor,
+    torch.ops.aten.index_put.default,
+    torch.ops.aten.index_put_.default,
+)
+
+
+@contextlib.contextmanager
+def dry_run(kernels: "Kernels") -> Iterator[LiveBytes]:
+    """A context in which models with weights on the meta device run forward and backward.
+
+    Backward is `torch.autograd.backward(loss)`; models that recompute layers in it need
+    `kernels.checkpointing`.
+
+    Yields:
+        The count of what the run makes.
+    """
+    with _Devices() as live, kernels:
+        yield live
+
+
+class _Devices(LiveBytes):
+    """Lets tensors of the meta device meet integers on the CPU."""
+
+    def _run(self, func: Any, args: tuple, kwargs: dict) -> Any:
+        if func in _INDEXING:
+            args = (args[0], _positions(args[1]), *args[2:])
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(tensor.is_meta for tensor in tensors) and any(not tensor.is_meta for tensor in tensors):
+            args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
+        return func(*args, **kwargs)
+
+
+def _positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
+    """Indices without masks, whose results have no shape on the meta device."""
+    found: list[torch.Tensor | None] = []
+    for index in indices:
+        if index is not None and index.dtype is torch.bool and not index.is_meta:
+            found += index.nonzero().unbind(1)
+        else:
+            found.append(index)
+    return found
+
+
+class Kernels(TorchFunctionMode):
+    """Fused attention and autocast, as a GPU runs them.
+
+    Args:
+        autocast: Dtype of the autocast that the trainer runs the model in, if any.
+    """
+
+    def __init__(self, autocast: torch.dtype | None):
+        super().__init__()
+        self._autocast = autocast
+        self._cast: dict[int, torch.Tensor] = {}
+
+    def checkpointing(self) -> dict[str, Any]:
+        """`gradient_checkpointing_kwargs` with which layers are recomputed in this mode, too."""
+        return {
+            "use_reentrant": False,
+            "preserve_rng_state": False,  # there is none on the meta device
+            "context_fn": lambda: (contextlib.nullcontext(), self),
+        }
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run a function, in the dtype of autocast and on the device that it can run on."""
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self._autocast is not None and (name in LOWER or name in SINGLE):
+            args, kwargs = tree_map_only(
+                torch.Tensor, self._lower if name in LOWER else _single, (args, kwargs)
+            )
+        if name == "scaled_dot_product_attention":
+            return _attention(*args, **kwargs)
+        if name == "to":  # neither are numbers read from the meta device
+            args = tuple(_on(args[0].device, arg) for arg in args)
+            kwargs = {key: _on(args[0].device, arg) for key, arg in kwargs.items()}
+        if name in FACTORIES and "device" in kwargs and not _makes_floats(func, args, kwargs):
+            kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
+        return func(*args, **kwargs)
+
+    def _lower(self, tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dtype is not torch.float32:
+            return tensor
+        if not (tensor.is_leaf and tensor.requires_grad):
+            return tensor.to(self._autocast)
+        if id(tensor) not in self._cast:  # autocast casts a weight once per forward
+            self._cast[id(tensor)] = tensor.to(self._autocast)
+        return self._cast[id(tensor)]
+
+
+def _single(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor
+
+
+def _on(device: torch.device, argument: Any) -> Any:
+    """`argument`, or `device` if it names a device."""
+    named = isinstance(argument, torch.device) or argument in ("meta", "cpu")
+    return device if named else argument
+
+
+def _makes_floats(func: Any, args: tuple, kwargs: dict) -> bool:
+    if func in (torch.zeros, torch.ones) and kwargs.get("dtype") is None:
+        return True
+    dtype = kwargs.get("dtype")
+    return dtype.is_floating_point if dtype is not None else func(*args, **kwargs).is_floating_point()
+
+
+def _attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> torch.Tensor:
+    if attn_mask is not None:
+        # Fused kernels add masks to the scores, in the scores' dtype.
+        attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype, device="meta")
+    return _FusedAttention.apply(query, key, value, attn_mask)
+
+
+class _FusedAttention(torch.autograd.Function):
+    """What a fused attention kernel allocates: the result and a sum per query, never the scores."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Any, key: Any, value: Any, mask: Any) -> torch.Tensor:
+        *batch, heads, tokens, _ = query.shape
+        out = query.new_empty(*batch, tokens, heads, value.shape[-1]).transpose(-2, -3)
+        sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        ctx.save_for_backward(query, key, value, out, sums, mask)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        query, key, value, *_ = ctx.saved_tensors
+        return torch.empty_like(query), torch.empty_like(key), torch.empty_like(value), None

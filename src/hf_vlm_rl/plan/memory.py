@@ -1,0 +1,152 @@
+"""Adds up what a run holds on each GPU."""
+
+import tempfile
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from ..store import ImageStore
+from .dry import Kernels
+from .model import Checkpoint, policy_on_meta
+from .settings import Run, Settings
+from .step import Prompt, Rollout, make_prompt, rollout_bytes, update_bytes
+from .weights import optimizer_bytes, quantised_layers, trained, weight_bytes
+
+GIB = 1 << 30
+
+# CUDA's context, its kernels and cuBLAS' workspaces: about 0.5 GiB on Ampere and Hopper.
+CONTEXT = int(0.75 * GIB)
+# The caching allocator hands out blocks; what is left over in them fits nothing else.
+FRAGMENTATION = 0.05
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on each GPU.
+
+    Attributes:
+        weights: By part, the adapter among them.
+        gradients: Of what is trained; with DDP over several GPUs, their buckets as well.
+        optimizer: The optimizer's state.
+        reference: A reference model's weights.
+        update: Peak of forward and backward above all that, gradients not counted again.
+        rollout: Keys and values, and the peak of sampling.
+        gathered: ZeRO-3: the layers that are whole at a time.
+        prompt: Tokens of a prompt.
+        image_tokens: Those of them that its images take.
+    """
+
+    weights: dict[str, int] = field(hash=False)
+    gradients: int
+    optimizer: int
+    reference: int
+    update: int
+    rollout: Rollout
+    gathered: int
+    prompt: int
+    image_tokens: int
+
+    @property
+    def held(self) -> int:
+        """What stays from step to step."""
+        return sum(self.weights.values()) + self.optimizer + self.reference + self.gathered
+
+    @property
+    def overhead(self) -> int:
+        """CUDA's context, and memory lost between blocks."""
+        return CONTEXT + int(FRAGMENTATION * self._phase)
+
+    @property
+    def total(self) -> int:
+        """Needed on each GPU: rollout and update follow each other."""
+        return self.held + self._phase + self.overhead
+
+    @property
+    def _phase(self) -> int:
+        return max(self.gradients + self.update, self.rollout.peak)
+
+
+def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
+    """What a run needs with some settings.
+
+    Args:
+        checkpoint: Of the model.
+        run: What is trained.
+        settings: How.
+    """
+    dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
+    mixed = dtype is torch.bfloat16
+    kernels = Kernels(torch.bfloat16 if mixed else None)
+    with tempfile.TemporaryDirectory() as folder:
+        policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
+        policy.base_model._sharing.mode = "auto" if run.sharing else False
+        prompt = make_prompt(policy.processing_class, run)
+        rows = settings.rows * settings.accumulation
+        prompts = max(-(-rows // settings.group), 1)
+        rollout = rollout_bytes(policy, prompt, prompts, rows, run.completion)
+        model = prepare(policy, run, settings, kernels)
+        peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion, mixed)
+    return _add_up(model, policy, run, settings, prompt, rollout, peak)
+
+
+def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
+    """A policy as the trainer trains it: adapter, frozen parts, gradient checkpointing."""
+    if run.rank is None:
+        policy.requires_grad_(True)
+        policy.freeze(vision=not run.vision, projector=False)
+        model = policy
+    else:
+        from peft import get_peft_model
+
+        # TRL: under ZeRO-3 adapters have the weights' dtype, and bfloat16 on 4-bit weights.
+        single = run.sharding == "ddp" and settings.precision != "4bit"
+        config = policy.lora_config(r=run.rank, target=run.target)
+        model = get_peft_model(policy, config, autocast_adapter_dtype=single)
+    if not (model is not policy and run.target == "all") and not run.vision:
+        # As for real weights, whose features are kept: a frozen tower has no graph.
+        policy.base_model.get_image_features = torch.no_grad()(policy.base_model.get_image_features)
+    model.train()
+    if settings.checkpointing:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kernels.checkpointing())
+        if model is not policy:
+            model.enable_input_require_grads()
+    return model
+
+
+def _add_up(
+    model: Any, policy: Any, run: Run, settings: Settings, prompt: Prompt, rollout: Rollout, peak: int
+) -> Memory:
+    four_bit = settings.precision == "4bit"
+    weights = weight_bytes(model, four_bit)
+    gradients = sum(parameter.nbytes for parameter in trained(model))
+    update = max(peak - gradients, 0)
+    if settings.accumulation > 1:
+        update = peak  # the sum over the micro-batches is there from the start
+    if four_bit:  # a layer is made whole for its product
+        update += max(2 * weight.numel() for weight in quantised_layers(policy).values())
+    full = run.rank is None
+    reference = sum(weights.values()) if full and run.beta > 0 else 0
+    optimizer = optimizer_bytes(model, run.optim)
+    gathered = 0
+    if run.gpus > 1 and run.sharding == "ddp":
+        gradients *= 2
+    elif run.gpus > 1:
+        largest = max(
+            sum(p.nbytes for p in layer.parameters())
+            for layer in policy.get_submodule(policy.family.language).layers
+        )
+        gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
+        weights = {part: size // run.gpus for part, size in weights.items()}
+        gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))
+    return Memory(
+        weights,
+        gradients,
+        optimizer,
+        reference,
+        update,
+        rollout,
+        gathered,
+        prompt.tokens,
+        prompt.image_tokens,
+    )

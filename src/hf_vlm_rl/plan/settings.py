@@ -1,0 +1,108 @@
+"""What is to be trained, and the settings that are tried for it, fewest compromises first."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+# Bytes of state per trained weight: two of its own dtype, or two of 8 bits.
+OPTIMIZERS = {"adamw_torch_fused": None, "adamw_torch": None, "adamw_bnb_8bit": 8, "adamw_8bit": 8}
+
+Precision = Literal["bf16", "4bit", "fp32"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """A GRPO run, as far as its user has decided.
+
+    Attributes:
+        image: Width and height of an image in pixels.
+        images: Images of a prompt, >= 0.
+        text: Tokens of a prompt beside its images and the template, >= 0.
+        completion: Longest completion in tokens, > 0.
+        group: Completions of a prompt (`num_generations`), >= 2.
+        rank: LoRA rank, > 0; None: all weights are trained, the vision tower aside.
+        target: What LoRA adapts; see `policy.lora_config`.
+        vision: Train the vision tower as well (without LoRA).
+        beta: KL coefficient; above 0 and without LoRA, there is a reference model.
+        optim: `TrainingArguments.optim`, one of `OPTIMIZERS`.
+        gpus: Number of GPUs.
+        sharding: "ddp": every GPU has everything; "zero3": DeepSpeed ZeRO-3 or FSDP.
+        sharing: Rows share their prompts, as policies do by default.
+    """
+
+    image: tuple[int, int] = (448, 448)
+    images: int = 1
+    text: int = 64
+    completion: int = 256
+    group: int = 8
+    rank: int | None = 16
+    target: str = "language"
+    vision: bool = False
+    beta: float = 0.0
+    optim: str = "adamw_torch_fused"
+    gpus: int = 1
+    sharding: Literal["ddp", "zero3"] = "ddp"
+    sharing: bool = True
+
+    def __post_init__(self):
+        least = {"images": 0, "text": 0, "completion": 1, "group": 2, "gpus": 1}
+        for name, smallest in least.items():
+            if getattr(self, name) < smallest:
+                raise ValueError(f"Got {name}={getattr(self, name)}. Expected at least {smallest}.")
+        if min(self.image) < 1:
+            raise ValueError(
+                f"Got an image of {self.image[0]}x{self.image[1]} pixels. Expected at least 1x1."
+            )
+        if self.vision and self.rank is not None:
+            raise ValueError("Got vision=True with LoRA. Adapt the tower by target='all', or take rank=None.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a run is fitted into memory.
+
+    Attributes:
+        precision: Of the weights; "4bit": the decoder by bitsandbytes, the rest in bf16.
+        checkpointing: Recompute the decoder's layers in the backward pass.
+        rows: Completions of a forward on each GPU (`per_device_train_batch_size`).
+        accumulation: `gradient_accumulation_steps`.
+        group: `num_generations`.
+    """
+
+    precision: Precision
+    checkpointing: bool
+    rows: int
+    accumulation: int
+    group: int
+
+
+def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Iterator[Settings]:
+    """Settings in order of preference.
+
+    Recomputing layers costs time and changes nothing, fewer rows a forward share their prompt less
+    often, 4-bit weights change the model, and a smaller group changes the algorithm.
+
+    Args:
+        run: What is to be trained.
+        precisions: Those allowed. Default: bf16, and 4bit with LoRA.
+    """
+    if precisions is None:
+        # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.
+        quantised = run.rank is not None and run.sharding == "ddp"
+        precisions = ("bf16", "4bit") if quantised else ("bf16",)
+    groups = [run.group, *(group for group in (4, 2) if group < run.group)]
+    for group in groups:
+        for precision in precisions:
+            most = max(group // run.gpus, 1)
+            yield _settings(run, precision, False, most, group)
+            rows = most
+            while rows:
+                yield _settings(run, precision, True, rows, group)
+                rows //= 2
+
+
+def _settings(run: Run, precision: Precision, checkpointing: bool, rows: int, group: int) -> Settings:
+    accumulation = 1
+    while rows * run.gpus * accumulation % group:  # TRL wants whole groups
+        accumulation += 1
+    return Settings(precision, checkpointing, rows, accumulation, group)

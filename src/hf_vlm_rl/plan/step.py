@@ -1,0 +1,174 @@
+"""A step of stock GRPO on the meta device: what its forward and backward, and its rollout, allocate."""
+
+import inspect
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+
+from .dry import Kernels, dry_run
+from .settings import Run
+
+# TRL computes entropies for so many tokens at once.
+ENTROPY_CHUNK = 128
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt as a trainer passes it, one row.
+
+    Attributes:
+        inputs: What the processing class gives, each of shape (1, ...).
+        image_tokens: Tokens of its images.
+        words: Ids of ordinary tokens, all different.
+    """
+
+    inputs: Mapping[str, torch.Tensor]
+    image_tokens: int
+    words: tuple[int, ...]
+
+    @property
+    def tokens(self) -> int:
+        """Length of the prompt."""
+        return self.inputs["input_ids"].shape[1]
+
+    def rows(self, count: int, completion: int) -> dict[str, torch.Tensor]:
+        """`count` rows with different completions of `completion` tokens, one of them a token shorter.
+
+        Rows of different lengths are the rule, and have a mask.
+        """
+        rows = {key: value.expand(count, *value.shape[1:]).clone() for key, value in self.inputs.items()}
+        words = [self.words[row % len(self.words)] for row in range(count)]
+        filler = torch.tensor(words)[:, None].expand(count, completion)
+        for key, value in rows.items():
+            if value.shape[1:] == self.inputs["input_ids"].shape[1:] and key != "pixel_values":
+                added = (
+                    filler if key == "input_ids" else value.new_full(filler.shape, key == "attention_mask")
+                )
+                rows[key] = torch.cat([value, added], dim=1)
+        if completion > 1 and count > 1:
+            rows["attention_mask"][-1, -1] = 0
+        return rows
+
+
+def make_prompt(processing: Any, run: Run) -> Prompt:
+    """The prompt of a run, as the checkpoint's own processor makes it of blank images.
+
+    Args:
+        processing: A policy's processing class.
+        run: Image size, number of images and tokens of text.
+    """
+    content: list[dict[str, Any]] = [
+        # Of different colours: equal images would be one image.
+        {"type": "image", "image": Image.new("RGB", run.image, (number % 256, number // 256, 0))}
+        for number in range(run.images)
+    ]
+    messages = [{"role": "user", "content": [*content, {"type": "text", "text": "a"}]}]
+    batch = processing.apply_chat_template(
+        [messages], add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
+    )
+    inputs = {key: value for key, value in batch.items() if key != "labels"}
+    placeholders = int((inputs["input_ids"] == processing._vlm.placeholder_id).sum())
+    tokenizer = processing.tokenizer
+    reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder, *processing._vlm.never_sampled}
+    words = tuple(itertools.islice((i for i in range(len(tokenizer)) if i not in reserved), 256))
+    prompt = Prompt(inputs, placeholders, words)
+    return Prompt(prompt.rows(1, run.text), placeholders, words) if run.text else prompt
+
+
+def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int, mixed: bool) -> int:
+    """Peak of a forward and backward over what was held before, gradients included.
+
+    Args:
+        model: A policy on the meta device, with or without LoRA, as it is trained.
+        kernels: What its layers are recomputed with.
+        rows: A micro-batch.
+        completion: Tokens of a completion.
+        mixed: Logits are upcast to float32, as Accelerate does in mixed precision.
+    """
+    inputs = dict(rows, use_cache=False)
+    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    if "logits_to_keep" in inspect.signature(base.forward).parameters:
+        inputs["logits_to_keep"] = completion + 1
+    with dry_run(kernels) as live:
+        output = model(**inputs)
+        if mixed:
+            output.logits = output.logits.float()
+        loss = _log_probs(output.logits, rows["input_ids"][:, -completion:]).sum()
+        del output  # before backward, as where TRL's function returns
+        torch.autograd.backward(loss)
+    for parameter in model.parameters():
+        parameter.grad = None
+    return live.peak
+
+
+def _log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Log-probabilities of `ids`, (B, C), with the copies of `logits` that TRL's GRPO makes."""
+    logits = logits[:, :-1, :][:, -ids.shape[1] :, :] / 1.0
+    index = ids.unsqueeze(-1)
+    if logits.dtype is torch.float32:
+        sums = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+        chosen = torch.gather(logits, -1, index).squeeze(-1) - sums
+    else:
+        chosen = torch.stack(
+            [row.log_softmax(-1).gather(-1, own).squeeze(-1) for row, own in zip(logits, index, strict=True)]
+        )
+    with torch.no_grad():
+        for chunk in logits.flatten(0, 1).split(ENTROPY_CHUNK):
+            log_probs = chunk.log_softmax(-1)
+            (log_probs.exp() * log_probs).sum(-1)
+    return chosen
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """Bytes of a rollout.
+
+    Attributes:
+        cache: Keys and values at its end, each distinct prompt held once.
+        stock: Keys and values at its end as the stock model holds them.
+        peak: Of the whole rollout.
+    """
+
+    cache: int
+    stock: int
+    peak: int
+
+
+@torch.no_grad()
+def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completion: int) -> Rollout:
+    """What `generate` holds.
+
+    Args:
+        policy: A policy on the meta device, without gradient checkpointing.
+        prompt: Each of the prompts.
+        prompts: Distinct prompts, each continued by as many rows.
+        rows: Rows in all.
+        completion: Tokens of a completion.
+    """
+    shared = policy.base_model._sharing.mode is not False and policy.base_model._sharing.refusal is None
+    at_once = prompts if shared else rows
+    stock = rows * _cache_bytes(policy, prompt.tokens + completion)
+    cache = stock
+    if shared:
+        cache = prompts * _cache_bytes(policy, prompt.tokens) + rows * _cache_bytes(policy, completion)
+    with dry_run(Kernels(None)) as live:
+        output = policy.base_model(**prompt.rows(at_once, 0), use_cache=True)
+    del output
+    layers = policy.get_submodule(policy.family.language).config.num_hidden_layers
+    # A token on: logits and probabilities in float32, and a layer's cache next to its longer self.
+    vocabulary = policy.get_output_embeddings().weight.shape[0]
+    growing = 2 * 4 * rows * vocabulary + cache // layers
+    return Rollout(cache, stock, max(live.peak, cache + growing))
+
+
+def _cache_bytes(policy: Any, tokens: int) -> int:
+    """Bytes of the keys and values of one row."""
+    decoder = policy.get_submodule(policy.family.language)
+    with dry_run(Kernels(None)):
+        embeddings = torch.empty(1, tokens, decoder.config.hidden_size, dtype=decoder.dtype, device="meta")
+        cache = decoder(inputs_embeds=embeddings, use_cache=True).past_key_values
+    return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)

@@ -1,0 +1,96 @@
+"""Bytes that do not depend on the batch: weights by part, gradients, optimizer."""
+
+from collections import defaultdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..parts import below, part_of
+from .settings import OPTIMIZERS
+
+# bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and
+# 32 bits for the scale of 256 scales; per layer, tables of 16 and 256 numbers and an offset.
+BLOCK, SCALES, TABLES = 64, 256, 4 * (16 + 256 + 1)
+
+# Smaller tensors keep 32-bit states in bitsandbytes.
+SMALLEST_8BIT = 4096
+BLOCK_8BIT = 256
+
+
+def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
+    """Bytes of the weights and buffers, by part; adapters apart.
+
+    Args:
+        model: A policy, with or without LoRA, on any device.
+        quantised: The decoder's linear layers are counted in 4 bits.
+
+    Returns:
+        Of "vision tower", "projector", "embeddings", "decoder", "head" and "adapter"; a head that is
+        tied to the embeddings counts 0.
+    """
+    policy = _base(model)
+    in_four_bits = quantised_layers(policy) if quantised else {}
+    embeddings = policy.get_input_embeddings().weight
+    head = policy.get_output_embeddings().weight
+    found: dict[str, int] = defaultdict(int)
+    seen: set[int] = set()
+    for name, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
+        if id(tensor) in seen:
+            continue
+        seen.add(id(tensor))
+        if ".lora_" in name or ".modules_to_save." in name:
+            part = "adapter"
+        elif tensor is embeddings:
+            part = "embeddings"
+        elif tensor is head:
+            part = "head"
+        else:
+            part = {"vision": "vision tower", "projector": "projector", "language": "decoder"}[
+                part_of(name, policy.family)
+            ]
+        found[part] += four_bit_bytes(tensor.numel()) if id(tensor) in in_four_bits else tensor.nbytes
+    return dict(found)
+
+
+def quantised_layers(policy: Any) -> dict[int, torch.Tensor]:
+    """Weights that bitsandbytes quantises, by id: the decoder's linear layers."""
+    return {
+        id(module.weight): module.weight
+        for name, module in policy.named_modules()
+        if isinstance(module, nn.Linear) and ".lora_" not in name and below(name, [policy.family.language])
+    }
+
+
+def four_bit_bytes(count: int) -> int:
+    """Bytes of a layer of `count` weights in nf4 with double quantisation."""
+    scales = -(-count // BLOCK)
+    return -(-count // 2) + scales + 4 * -(-scales // SCALES) + TABLES
+
+
+def optimizer_bytes(model: nn.Module, optim: str) -> int:
+    """Bytes of the optimizer's state.
+
+    Raises:
+        ValueError: If `optim` is not one of `OPTIMIZERS`.
+    """
+    if optim not in OPTIMIZERS:
+        raise ValueError(f"Got optim={optim!r}. The planner knows {', '.join(OPTIMIZERS)}.")
+    total = 0
+    for parameter in trained(model):
+        if OPTIMIZERS[optim] is None:
+            total += 2 * parameter.nbytes + 4  # and the step
+        elif parameter.numel() < SMALLEST_8BIT:
+            total += 8 * parameter.numel()
+        else:
+            total += 2 * (parameter.numel() + 4 * -(-parameter.numel() // BLOCK_8BIT))
+    return total
+
+
+def trained(model: nn.Module) -> list[nn.Parameter]:
+    """The parameters that have gradients."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def _base(model: nn.Module) -> Any:
+    return model.get_base_model() if hasattr(model, "get_base_model") else model

@@ -13,6 +13,9 @@ from torch import nn
 
 LIMIT_BYTES = 2 << 30
 
+# What PEFT calls the base's own layer and module, where an adapter comes in its place.
+ADAPTED = frozenset({"base_layer", "original_module"})
+
 
 @dataclass(frozen=True)
 class Features:
@@ -116,7 +119,7 @@ def frozen_state(backbone: nn.Module, language: str) -> tuple | None:
 
 def _add_versions(parameters: Any, versions: list[tuple[int, int]]) -> bool:
     for name, parameter in parameters:
-        if parameter.requires_grad or parameter.is_inference() or ".base_layer." in name:
+        if parameter.requires_grad or parameter.is_inference() or not ADAPTED.isdisjoint(name.split(".")):
             return False
         versions.append((parameter.data_ptr(), parameter._version))
     return True

@@ -11,40 +11,69 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from PIL import Image
 from transformers.utils import ModelOutput
 
 from .feature_cache import Features, frozen_state
 from .image_cache import ProcessedImage
+from .sharded import most
+
+# Side of the image for calls whose result nobody wants, in pixels.
+BLANK = 112
 
 
-def encode_images(backbone: Any, processing: Any, tickets: Sequence[int]) -> ModelOutput:
+def encode_images(
+    backbone: Any, processing: Any, tickets: Sequence[int], sharded: bool = False
+) -> tuple[ModelOutput | None, torch.Tensor | None]:
     """Features of `tickets` as the stock backbone expects them in `mm_encoder_outputs["image"]`.
 
     Args:
         backbone: The multimodal backbone, on its device.
         processing: Its processing class.
         tickets: N tickets, repeats allowed; each distinct one is encoded once.
+        sharded: The backbone's weights are spread over ranks, which all are here: call the tower as
+            often as the rank that needs it most.
 
     Returns:
-        A `ModelOutput` with the features of the N images in order: `pooler_output` is one tensor
-        where the family has equal-sized pieces, else a list of N tensors.
+        A `ModelOutput` with the features of the N images in order, None without images:
+        `pooler_output` is one tensor where the family has equal-sized pieces, else a list of N tensors.
+        And a scalar 0 that the loss must depend on, so that idle calls run backward too; None if there
+        were none, or nothing to train in them.
     """
     cache = backbone._features
     distinct = list(dict.fromkeys(tickets))
     language = processing._vlm.family.language.rpartition(".")[2]
-    state = frozen_state(backbone, language) if cache.limit_bytes else None
+    # Sharded weights come and go, so nothing tells whether they have changed.
+    state = frozen_state(backbone, language) if cache.limit_bytes and not sharded else None
     features = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
+    batches = _batches(missing)
+    # Before the first call: the ranks must agree while none of them waits in the tower.
+    calls = most(len(batches), backbone.device) if sharded else len(batches)
     # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
     with contextlib.nullcontext() if state is None else torch.no_grad():
-        for group in _batches(missing):
+        for group in batches:
             images = [missing[ticket] for ticket in group]
             for ticket, found in zip(group, _split(_forward(backbone, images), images), strict=True):
                 features[ticket] = found
                 cache.store(ticket, found)
     cache.encoded += len(missing)
     cache.reused += len(tickets) - len(missing)
-    return _assemble([features[ticket] for ticket in tickets])
+    idle = _idle_calls(backbone, processing, calls - len(batches))
+    return _assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
+
+
+def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | None:
+    """Run the tower on a blank image, for the sake of other ranks."""
+    if calls == 0:
+        return None
+    blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
+    idle = sum(_sum(_split(_forward(backbone, [blank]), [blank])) for _ in range(calls))
+    return 0.0 * idle if idle.requires_grad else None
+
+
+def _sum(features: list[Features]) -> torch.Tensor:
+    return sum(tensor.float().sum() for image in features for tensor in (image.pooled, *image.deep))
 
 
 def _batches(images: dict[int, ProcessedImage]) -> list[list[int]]:

@@ -171,9 +171,57 @@ def test_flush_left_pairs_share_their_prompt(family, policy_for):
     assert policy.sharing_report()["tokens_computed"] < 0.75 * policy.sharing_report()["tokens"]
 
 
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl", "qwen3_vl", "llava"])
+def test_half_precision_is_as_near_to_the_truth_as_without_sharing(family, policy_for):
+    policy = policy_for(family)
+    batch = group(policy, prompts(family), order=SHUFFLED)
+
+    def log_probs(mode):
+        with_sharing(policy, mode)
+        with torch.no_grad():
+            return real(
+                policy(**batch, use_cache=False, logits_to_keep=8).logits.float(), batch, 8
+            ).log_softmax(-1)
+
+    truth = log_probs(False)
+    policy.to(torch.bfloat16)
+    plain, shared = ((log_probs(mode) - truth).abs().mean() for mode in (False, True))
+    assert 0 < shared < 1.1 * plain
+
+
+def test_a_decoder_that_fails_the_self_check_does_not_share(policy_for, caplog):
+    """As a model whose attention does not read its arguments as ours does."""
+    policy = with_sharing(policy_for("internvl"), True)
+    batch = group(policy, [one_image()])
+    with torch.no_grad():
+        expected = with_sharing(policy_for("internvl"), False)(**batch, use_cache=False).logits
+    layer = policy.model.language_model.layers[1].self_attn
+    layer._forward_pre_hooks.clear()
+    layer._forward_pre_hooks_with_kwargs.clear()
+    with torch.no_grad():
+        found = policy(**batch, use_cache=False).logits
+    assert torch.equal(found, expected)
+    (reason,) = policy.sharing_report()["not_shared"]
+    assert "self-check failed" in reason
+    assert "self-check failed" in caplog.text
+
+
+def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
+    policy = policy_for("internvl").train()
+    policy.model.vision_tower.eval()
+    modes = [module.training for module in policy.modules()]
+    batch, state = group(policy, [one_image()]), torch.get_rng_state()
+    with_sharing(policy, True)(**batch, use_cache=False).logits.mean().backward()
+    assert policy.base_model._sharing.checked
+    assert [module.training for module in policy.modules()] == modes
+    assert torch.equal(torch.get_rng_state(), state)
+
+
 def test_the_gate_leaves_batches_alone_that_have_little_in_common(policy_for):
     policy = policy_for("internvl")
-    batch = tickets(policy.processing_class, [one_image(), two_images()])
+    mirrored = one_image()
+    mirrored[0]["content"][0]["image"] = mirrored[0]["content"][0]["image"].transpose(0)
+    batch = tickets(policy.processing_class, [one_image(), mirrored])
     with torch.no_grad():
         policy(**batch, use_cache=False)
     report = policy.sharing_report()
@@ -193,6 +241,18 @@ def test_outputs_of_every_layer_are_given_as_stock_gives_them(wanted, policy_for
     key = wanted.removeprefix("output_")
     for found, expected in zip(ours[key], stock[key], strict=True):
         assert torch.equal(found, expected)
+
+
+def test_rows_that_share_nothing_are_packed_without_padding(policy_for):
+    policy = policy_for("internvl")
+    batch = tickets(policy.processing_class, [one_image(), two_images(), no_image()])
+    with torch.no_grad():
+        found = policy(**batch, use_cache=False).logits
+        report = policy.sharing_report()
+        expected = with_sharing(policy, False)(**batch, use_cache=False).logits
+    real_tokens = batch["attention_mask"].bool()
+    torch.testing.assert_close(found[real_tokens], expected[real_tokens], atol=ATOL, rtol=1e-4)
+    assert report["tokens_computed"] == int(real_tokens.sum()) < 0.85 * report["tokens"]
 
 
 def test_a_caller_who_wants_a_cache_gets_it(policy_for):
@@ -245,6 +305,40 @@ def test_prefilling_text_prompts_once_changes_no_answer(family, policy_for):
     assert policy.sharing_report()["prompts_prefilled"] == 2
 
 
+@pytest.mark.parametrize("family", ["internvl", "llava", "idefics3"])
+def test_a_returned_cache_goes_on_as_a_plain_one_would(family, policy_for):
+    """Several tokens at once, behind prompts of unequal length and number of rows."""
+    policy = policy_for(family)
+    rows = [no_image(), [no_image()[0], {"role": "assistant", "content": "Hi."}, no_image()[0]]]
+    batch = tickets(policy.processing_class, [rows[index] for index in (0, 1, 0)])
+    further = torch.tensor([[5, 6, 7], [8, 9, 10], [11, 12, 13]])
+    outputs = []
+    for mode in (True, False):
+        output = generate(policy, batch, mode, do_sample=False)
+        length = output.past_key_values.get_seq_length()
+        mask = torch.cat(
+            [batch["attention_mask"], torch.ones(3, length + 3 - batch["input_ids"].shape[1])], dim=1
+        )
+        with torch.no_grad():
+            outputs.append(
+                policy(input_ids=further, attention_mask=mask, past_key_values=output.past_key_values)
+            )
+    torch.testing.assert_close(outputs[0].logits, outputs[1].logits, atol=1e-4, rtol=1e-4)
+    cache = outputs[0].past_key_values
+    own = sum(layer.keys.numel() + layer.prompt_keys.numel() for layer in cache.layers)
+    assert own < sum(layer.keys.numel() for layer in outputs[1].past_key_values.layers)
+    with pytest.raises(NotImplementedError, match="sharing=False"):
+        cache.reorder_cache(torch.tensor([1, 0, 2]))
+
+
+def test_the_gate_leaves_short_prompts_alone(policy_for):
+    policy = with_sharing(policy_for("internvl"), "auto")
+    batch = tickets(policy.processing_class, [no_image(), no_image()])
+    policy.generate(**batch, max_new_tokens=2)
+    assert policy.sharing_report()["prompts"] == 0
+    assert "256 prompt tokens" in next(iter(policy.sharing_report()["not_shared"]))
+
+
 @pytest.mark.parametrize(
     "settings", [{"num_beams": 2}, {"num_return_sequences": 2, "do_sample": True}, {"use_cache": False}]
 )
@@ -259,7 +353,7 @@ def test_settings_that_need_a_plain_run_get_one(settings, policy_for):
 
 
 def test_a_generation_config_says_what_keywords_would(policy_for):
-    policy = policy_for("internvl")
+    policy = with_sharing(policy_for("internvl"), True)
     batch = tickets(policy.processing_class, [one_image(), one_image()])
     policy.generate(**batch, generation_config=GenerationConfig(num_beams=2, max_new_tokens=2))
     assert policy.sharing_report()["prompts"] == 0

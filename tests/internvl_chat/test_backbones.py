@@ -80,6 +80,32 @@ def test_every_backbone_survives_the_round_trip(name, tmp_path):
     assert_same(AutoModelForImageTextToText.from_pretrained(tmp_path / "saved").eval(), expected, batch)
 
 
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_backbone_shares_prompts_exactly(name, tmp_path):
+    """In training forwards and in generate; Phi3's attention has other layers than the rest."""
+    write_original(tmp_path / "original", llm(name))
+    policy = load(tmp_path / "original")
+    batch = {key: value.repeat(3, *[1] * (value.ndim - 1)) for key, value in inputs(policy).items()}
+    own = torch.tensor([[5, 6, 7], [5, 8, 9], [10, 11, 12]])
+    rows = batch | {"input_ids": torch.cat([batch["input_ids"], own], dim=1)}
+    rows["attention_mask"] = torch.ones_like(rows["input_ids"])
+    gradients, answers = [], []
+    for mode in (True, False):
+        policy.base_model._sharing.mode = mode
+        policy.zero_grad()
+        logits = policy(**rows, use_cache=False).logits
+        logits[:, -4:].log_softmax(-1)[..., ::7].mean().backward()
+        gradients.append((logits.detach(), policy.get_input_embeddings().weight.grad.clone()))
+        answers.append(policy.generate(**batch, max_new_tokens=4, do_sample=False))
+    assert policy.sharing_report()["not_shared"] == {}
+    assert policy.sharing_report()["tokens"] == rows["input_ids"].numel()
+    (logits, gradient), (expected_logits, expected_gradient) = gradients
+    torch.testing.assert_close(logits, expected_logits, atol=5e-5, rtol=1e-4)
+    scale = expected_gradient.abs().max()
+    torch.testing.assert_close(gradient / scale, expected_gradient / scale, atol=1e-4, rtol=0)
+    assert torch.equal(*answers)
+
+
 def test_phi3_with_long_rope(tmp_path):
     factors = {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
     scaling = {"type": "su", **factors}

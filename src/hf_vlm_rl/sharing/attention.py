@@ -1,20 +1,12 @@
-"""Attention over a packed sequence: prefixes causal, suffixes against their prefix and themselves.
-
-Registered with transformers under `NAME`; a decoder's attention modules use it for the calls that
-come with a `shared_prefix` layout, and their own implementation for all others.
-"""
+"""Attention over a packed sequence: prefixes causal, suffixes against their prefix and themselves."""
 
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface
 
-from .layout import Group, Layout
-
-NAME = "hf_vlm_rl_shared_prefix"
-ARGUMENT = "shared_prefix"
+from .layout import Chunk, Group, Layout
 
 
 def shared_prefix_attention(
@@ -42,69 +34,47 @@ def shared_prefix_attention(
     Returns:
         (1, S, heads, d) and no weights.
     """
-    repeats = query.shape[1] // key.shape[1]
-    key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
-    parts = [
-        part for group in shared_prefix.groups for part in _group_attention(query, key, value, group, scaling)
-    ]
-    return torch.cat(parts).unsqueeze(0), None
-
-
-def _group_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, group: Group, scaling: float | None
-) -> list[torch.Tensor]:
-    """(tokens, heads, d) of the prefix and of all suffixes, in packed order."""
-    begin, end = group.start, group.start + group.prefix
-    prefix = [tensor[:, :, begin:end] for tensor in (query, key, value)]
     parts = []
-    if group.prefix:
-        out = scaled_dot_product_attention(*prefix, is_causal=True, scale=scaling)
-        parts.append(out[0].transpose(0, 1))
-    rows, longest = len(group.suffixes), max(group.suffixes)
-    lengths = torch.tensor(group.suffixes, device=query.device)
-    offsets = lengths.cumsum(0) - lengths
-    columns = torch.arange(longest, device=query.device)
-    real = columns < lengths[:, None]  # (rows, longest)
-    # Short suffixes repeat their last token; causality keeps it from every real one.
-    index = end + offsets[:, None] + torch.minimum(columns, lengths[:, None] - 1)
-    own = [_take(tensor, index) for tensor in (query, key, value)]
-    seen = [
-        torch.cat([shared.expand(rows, -1, -1, -1), mine], dim=2)
-        for shared, mine in zip(prefix[1:], own[1:], strict=True)
-    ]
-    places = torch.arange(group.prefix + longest, device=query.device)
-    visible = places <= group.prefix + columns[:, None]  # (longest, prefix + longest)
-    out = scaled_dot_product_attention(own[0], *seen, attn_mask=visible, scale=scaling)
-    parts.append(out.transpose(1, 2)[real])
-    return parts
+    for group in shared_prefix.groups:
+        if group.prefix:
+            parts.append(_attend(query, key, value, slice(group.start, group.start + group.prefix), scaling))
+        parts += [_chunk_attention(query, key, value, group, chunk, scaling) for chunk in group.chunks]
+    return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
-def _take(tensor: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
-    """(1, heads, S, d) at `index` (rows, tokens), as (rows, heads, tokens, d)."""
-    rows, tokens = index.shape
-    taken = tensor[0].index_select(1, index.flatten())
-    return taken.view(len(taken), rows, tokens, -1).transpose(0, 1)
+def _attend(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: slice, scaling: float | None
+) -> torch.Tensor:
+    """Causal attention of some tokens among themselves: (1, heads, tokens, d)."""
+    own = (tensor[:, :, tokens] for tensor in (query, key, value))
+    return scaled_dot_product_attention(*own, is_causal=True, scale=scaling, enable_gqa=True)
 
 
-def attach(decoder: nn.Module) -> None:
-    """Let a decoder's attention modules switch to this attention for calls with a layout.
+def _chunk_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    group: Group,
+    chunk: Chunk,
+    scaling: float | None,
+) -> torch.Tensor:
+    """Attention of some rows' suffixes: (1, heads, tokens, d)."""
+    tokens = slice(chunk.begin, chunk.end)
+    if chunk.visible is None:
+        return _attend(query, key, value, tokens, scaling)
+    seen = (_behind_prefix(tensor, group, tokens) for tensor in (key, value))
+    grouped = query.device.type == "cpu"
+    if not grouped:
+        # CUDA's kernels take a mask or fewer key heads, not both; the fallback keeps all scores.
+        repeats = query.shape[1] // key.shape[1]
+        seen = (tensor.repeat_interleave(repeats, dim=1) for tensor in seen)
+    return scaled_dot_product_attention(
+        query[:, :, tokens], *seen, attn_mask=chunk.visible, scale=scaling, enable_gqa=grouped
+    )
 
-    By hooks on the attention modules, because gradient checkpointing runs those again in the
-    backward pass, long after the decoder's own forward is over.
-    """
-    AttentionInterface.register(NAME, shared_prefix_attention)
-    for module in decoder.modules():
-        if hasattr(module, "q_proj") and hasattr(module, "config"):
-            module.register_forward_pre_hook(_switch, with_kwargs=True)
-            module.register_forward_hook(_switch_back, with_kwargs=True, always_call=True)
 
-
-def _switch(module: nn.Module, args: tuple, kwargs: dict) -> None:
-    if kwargs.get(ARGUMENT) is not None:
-        module._own_attention = module.config._attn_implementation
-        module.config._attn_implementation = NAME
-
-
-def _switch_back(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
-    if kwargs.get(ARGUMENT) is not None:
-        module.config._attn_implementation = module._own_attention
+def _behind_prefix(tensor: torch.Tensor, group: Group, tokens: slice) -> torch.Tensor:
+    end = group.start + group.prefix
+    if tokens.start == end:
+        return tensor[:, :, group.start : tokens.stop]
+    return torch.cat([tensor[:, :, group.start : end], tensor[:, :, tokens]], dim=2)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from ..retype import Retyped, overriding
-from .attention import ARGUMENT
+from .hooks import LAYOUT
 from .layout import Layout
 
 
@@ -16,7 +16,7 @@ class VLMDecoder(Retyped):
     def _members(cls, stock: type) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
-            layout = kwargs.pop(ARGUMENT, None)
+            layout = kwargs.pop(LAYOUT, None)
             if layout is None:
                 return stock.forward(self, **kwargs)
             output = stock.forward(self, **_pack(layout, kwargs))
@@ -45,7 +45,7 @@ def _pack(layout: Layout, kwargs: dict[str, Any]) -> dict[str, Any]:
         "position_ids": positions,
         # Four dimensions: taken as prepared, so that no dense mask is made. Attention ignores it.
         "attention_mask": packed.new_zeros(1, 1, 1, 1),
-        ARGUMENT: layout,
+        LAYOUT: layout,
     }
     return kwargs | _pack_deep_features(layout, kwargs)
 

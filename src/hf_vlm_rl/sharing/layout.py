@@ -7,13 +7,33 @@ A group of rows that begin with the same tokens (and images) is laid out as
 and the groups follow each other. S packed tokens stand for the B x T of the batch.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 # Rows form a group if they agree in this share of the shorter one. A common system prompt is less.
 LEAST_AGREEMENT = 0.25
+
+# Suffixes attend in chunks of this share of their prefix. Larger chunks spend more on pairs of rows
+# that do not see each other, smaller ones copy the prefix's keys and values more often.
+CHUNK = 0.25
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Suffixes of neighbouring rows of a group, which attend in one call.
+
+    Attributes:
+        begin: Packed position of the first token.
+        end: Packed position after the last.
+        visible: (tokens, prefix + tokens) bool, what each token sees of the prefix and the chunk;
+            None if the chunk is one row without a prefix: plain causal attention.
+    """
+
+    begin: int
+    end: int
+    visible: torch.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -23,12 +43,12 @@ class Group:
     Attributes:
         start: Packed position of the prefix.
         prefix: Length of the prefix, may be 0.
-        suffixes: Length of each row's suffix, at least 1.
+        chunks: The suffixes of the group's rows, each at least one token.
     """
 
     start: int
     prefix: int
-    suffixes: tuple[int, ...]
+    chunks: tuple[Chunk, ...]
 
 
 @dataclass(frozen=True)
@@ -55,9 +75,19 @@ class Layout:
         return 1 - len(self.source) / (self.shape[0] * self.shape[1])
 
     def to(self, device: torch.device) -> "Layout":
-        """The layout with its index tensors on `device`."""
+        """The layout with its tensors on `device`."""
+        if device == self.source.device:
+            return self
+        groups = tuple(
+            replace(group, chunks=tuple(_chunk_to(chunk, device) for chunk in group.chunks))
+            for group in self.groups
+        )
         tensors = (self.source.to(device), self.target.to(device), self.positions.to(device))
-        return Layout(self.groups, *tensors, self.shape)
+        return Layout(groups, *tensors, self.shape)
+
+
+def _chunk_to(chunk: Chunk, device: torch.device) -> Chunk:
+    return chunk if chunk.visible is None else replace(chunk, visible=chunk.visible.to(device))
 
 
 def find_layout(keys: torch.Tensor, mask: torch.Tensor) -> Layout | None:
@@ -111,7 +141,8 @@ def _lay_out(
     source, positions, groups = [], [], []
     packed = 0
     for prefix, rows in grouped:
-        groups.append(Group(packed, prefix, tuple(lengths[row] - prefix for row in rows)))
+        suffixes = [lengths[row] - prefix for row in rows]
+        groups.append(Group(packed, prefix, tuple(_chunks(packed + prefix, prefix, suffixes))))
         head = torch.arange(prefix)
         begin = packed
         source.append(rows[0] * width + starts[rows[0]] + head)
@@ -126,3 +157,24 @@ def _lay_out(
             positions.append(tail)
             packed += len(tail)
     return Layout(tuple(groups), torch.cat(source), target, torch.cat(positions), shape)
+
+
+def _chunks(begin: int, prefix: int, suffixes: Sequence[int]) -> Iterator[Chunk]:
+    """Cut a group's suffixes, the first of which lies at `begin`, into chunks."""
+    waiting: list[int] = []
+    for number, length in enumerate(suffixes):
+        waiting.append(length)
+        follows = suffixes[number + 1] if number + 1 < len(suffixes) else None
+        tokens = sum(waiting)
+        if follows is None or tokens + follows > CHUNK * prefix:
+            yield Chunk(begin, begin + tokens, _visible(prefix, waiting))
+            begin += tokens
+            waiting = []
+
+
+def _visible(prefix: int, lengths: list[int]) -> torch.Tensor | None:
+    if not prefix and len(lengths) == 1:
+        return None
+    rows = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
+    own = (rows[:, None] == rows).tril()
+    return torch.cat([own.new_ones(len(rows), prefix), own], dim=1)

@@ -1,4 +1,4 @@
-"""One prompt, one prefill: `generate` runs the prompt once per distinct row and copies the cache."""
+"""One prompt, one prefill: `generate` runs a prompt once, and its rows share one copy of the cache."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,21 +6,26 @@ from typing import Any
 import torch
 
 from ..resolve import RowImages, model_inputs
+from ..sharded import most
+from .prefix_cache import share_prompts
 from .rows import keys_of_rows
 
 # Settings of `generate` under which rows are not one prompt each, or the cache is not a plain one.
 PLAIN = {"num_beams": 1, "num_return_sequences": 1, "cache_implementation": None, "use_cache": True}
 
-UNUSUAL = ("past_key_values", "inputs_embeds", "position_ids", "assistant_model", "prompt_lookup_num_tokens")
+UNUSUAL = ("assistant_model", "inputs_embeds", "past_key_values", "position_ids", "prompt_lookup_num_tokens")
 
 
-def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any] | None:
+def prefill_once(
+    policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages], sharded: bool
+) -> dict[str, Any] | None:
     """Run the distinct prompts of a batch through the model, all but their last token.
 
     Args:
         policy: A policy.
         kwargs: The arguments of `generate`, located (see `resolve.locate`).
         rows: The images of each row.
+        sharded: The weights are spread over ranks, which all are here and must do the same.
 
     Returns:
         Arguments for the stock `generate` with a filled key-value cache and no images; None where
@@ -34,12 +39,13 @@ def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages])
     keys = torch.cat([keys_of_rows(backbone, ids, rows), mask.cpu().long()], dim=1)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
     first = [int((inverse == number).nonzero()[0]) for number in range(int(inverse.max()) + 1)]
-    if len(first) == len(rows):
+    pays = backbone._sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
+    if not (most(pays, ids.device) if sharded else pays):
         return None
     where = torch.tensor(first, device=ids.device)
-    cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first])
     inverse = inverse.to(ids.device)
-    cache.batch_select_indices(inverse)
+    cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
+    cache = share_prompts(cache, inverse, mask[where, :-1])
     if backbone.processing_class._vlm.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
     backbone._sharing.prompts += len(rows)
@@ -47,9 +53,9 @@ def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages])
     return kwargs | {"past_key_values": cache, "attention_mask": mask}
 
 
-def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages]) -> Any:
+def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool) -> Any:
     backbone = policy.base_model
-    inputs = model_inputs(backbone, ids, rows, {})
+    inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
     if backbone.processing_class._vlm.family.grids:
         if "image_grid_thw" in inputs:
@@ -77,12 +83,5 @@ def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
             return f"generate: {name} is {value}"
     if kwargs["input_ids"].shape[1] < 2:
         return "generate: the prompt is one token"
-    unusual = {
-        "past_key_values",
-        "inputs_embeds",
-        "assistant_model",
-        "position_ids",
-        "prompt_lookup_num_tokens",
-    }
-    given = sorted(name for name in unusual if kwargs.get(name) is not None)
+    given = [name for name in UNUSUAL if kwargs.get(name) is not None]
     return f"generate: {given[0]} is given" if given else None

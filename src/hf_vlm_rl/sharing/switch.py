@@ -11,6 +11,9 @@ from .layout import Layout, find_layout
 # Below this share of tokens saved, packing costs about what it saves.
 WORTHWHILE = 0.15
 
+# Fewer prompt tokens than this, saved in `generate`, do not pay for the shared cache's own steps.
+WORTHWHILE_PROMPT = 256
+
 Mode = Literal["auto"] | bool
 
 
@@ -27,6 +30,7 @@ class SharingSwitch:
         prompts: Prompts of the `generate` calls that prefilled distinct ones only.
         prefilled: Distinct prompts among them.
         refused: Reason to number of forwards that did not share.
+        checked: Dtypes, devices and kernels for which both paths were seen to agree.
     """
 
     def __init__(self, mode: Mode = "auto", refusal: str | None = None):
@@ -39,6 +43,7 @@ class SharingSwitch:
         self.prompts = 0
         self.prefilled = 0
         self.refused: Counter[str] = Counter()
+        self.checked: set[tuple] = set()
 
     def __deepcopy__(self, memo: dict) -> Self:
         return type(self)(self.mode, self.refusal)
@@ -46,7 +51,7 @@ class SharingSwitch:
     def layout(
         self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping
     ) -> Layout | None:
-        """The layout for a forward, or None.
+        """The layout for a forward, on the CPU, or None.
 
         Args:
             input_ids: (B, T).
@@ -61,9 +66,12 @@ class SharingSwitch:
         if reason is not None:
             self.refused[reason] += 1
             return None
+        return layout
+
+    def count(self, layout: Layout) -> None:
+        """Keep account of a forward that shares."""
         self.tokens += layout.shape[0] * layout.shape[1]
         self.computed += len(layout.source)
-        return layout.to(input_ids.device)
 
     def may_prefill(self, reason: str | None) -> bool:
         """Whether `generate` may prefill repeated prompts once; `reason` says why its settings forbid."""
@@ -73,6 +81,13 @@ class SharingSwitch:
         if reason is not None:
             self.refused[reason] += 1
         return reason is None
+
+    def prefill_pays(self, saved: int) -> bool:
+        """Whether to share a cache that saves so many prompt tokens."""
+        pays = saved >= WORTHWHILE_PROMPT if self.mode == "auto" else saved > 0
+        if saved and not pays:
+            self.refused[f"generate: fewer than {WORTHWHILE_PROMPT} prompt tokens could be saved"] += 1
+        return pays
 
     def _find(self, keys: torch.Tensor, mask: torch.Tensor | None) -> tuple[Layout | None, str | None]:
         mask = torch.ones_like(keys, dtype=torch.bool) if mask is None else mask.cpu().bool()
@@ -98,13 +113,16 @@ def _not_now(input_ids: torch.Tensor, kwargs: Mapping[str, Any]) -> str | None:
     return None
 
 
-def refusal(config: Any, token_types: str | None) -> str | None:
+def refusal(config: Any, token_types: str | None, attached: int) -> str | None:
     """Why a decoder cannot share exactly; None if it can.
 
     Args:
         config: The text config.
         token_types: `VLMFamily.token_types`.
+        attached: Number of attention modules that can switch to packed attention.
     """
+    if attached != config.num_hidden_layers:
+        return f"{attached} attention modules were recognised in {config.num_hidden_layers} layers"
     if token_types == "token_type_ids":
         return "image or prompt tokens attend in both directions"
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])

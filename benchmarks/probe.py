@@ -1,0 +1,137 @@
+"""Watches a stock trainer's steps from outside: seconds and bytes per phase, and what was computed.
+
+Everything hangs on the objects of one trainer (callbacks, hooks, instance attributes); TRL is as shipped.
+"""
+
+import ctypes
+import functools
+import time
+from collections import defaultdict
+from typing import Any
+
+import torch
+from transformers import PrinterCallback, TrainerCallback
+
+PHASES = ("preprocess", "rollout", "log-probs", "backward")
+
+
+class Probe(TrainerCallback):
+    """Measures one trainer.
+
+    Args:
+        trainer: Of TRL; its model's learning rate should be 0, so that steps repeat.
+        processor: The native processor, or a processing class.
+
+    Attributes:
+        seconds: Of each phase and of the whole "step", in the last step.
+        peak: Bytes at the peak of forward and backward above what was held before, if asked for.
+        loss: Of the last step.
+        gradients: Of the last step, all in one vector, on the CPU.
+        logits: What the model gave in the last forward with gradients; None if it gave none.
+        sampled: What `generate` gave last, and the state of the random numbers after it.
+        replay: Another probe's `sampled`, to be given instead of sampling, if not None.
+    """
+
+    def __init__(self, trainer: Any, processor: Any):
+        self.trainer = trainer
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.weigh = False
+        self.peak = 0
+        self.loss, self.gradients, self.logits = None, None, None
+        self.sampled, self.replay = None, None
+        self._began, self._held = 0.0, 0
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._device = self._parameters[0].device
+        base = model.get_base_model()
+        base.register_forward_hook(self._keep_logits)
+        base.generate = self._timed("rollout", self._replayable(base.generate))
+        processor.image_processor.preprocess = self._timed("preprocess", processor.image_processor.preprocess)
+        trainer.compute_loss = self._forward(trainer.compute_loss)
+        trainer.accelerator.backward = self._backward(trainer.accelerator.backward)
+        trainer.remove_callback(PrinterCallback)
+        trainer.add_callback(self)
+
+    def _replayable(self, generate: Any) -> Any:
+        @functools.wraps(generate)
+        def replayable(*args, **kwargs):
+            if self.replay is None:
+                self.sampled = generate(*args, **kwargs), torch.get_rng_state()
+                return self.sampled[0]
+            torch.set_rng_state(self.replay[1])  # TRL shuffles the rows next
+            return self.replay[0]
+
+        return replayable
+
+    def _timed(self, phase: str, function: Any) -> Any:
+        @functools.wraps(function)
+        def timed(*args, **kwargs):
+            begin = self._now()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.seconds[phase] += self._now() - begin
+
+        return timed
+
+    def _now(self) -> float:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    def _forward(self, compute_loss: Any) -> Any:
+        timed = self._timed("log-probs", compute_loss)
+
+        @functools.wraps(compute_loss)
+        def forward(*args, **kwargs):
+            if self.weigh:
+                self._held = _start_weighing(self._device)
+            return timed(*args, **kwargs)
+
+        return forward
+
+    def _backward(self, backward: Any) -> Any:
+        timed = self._timed("backward", backward)
+
+        def run(loss, **kwargs):
+            timed(loss, **kwargs)
+            if self.weigh:
+                self.peak = _peak(self._device) - self._held
+            self.loss = float(loss.detach())
+            self.gradients = torch.cat([p.grad.flatten().float().cpu() for p in self._parameters])
+
+        return run
+
+    def _keep_logits(self, module: Any, args: tuple, output: Any) -> None:
+        logits = getattr(output, "logits", None)
+        if torch.is_grad_enabled() and logits is not None:
+            self.logits = logits.detach().float()
+
+    def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
+        """The data are preprocessed from here on."""
+        self.seconds.clear()
+        self._began = self._now()
+
+    def on_step_end(self, *args: Any, **kwargs: Any) -> None:
+        """The optimizer has stepped."""
+        self.seconds["step"] = self._now() - self._began
+
+
+def _start_weighing(device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")  # the peak of resident memory, see proc(5)
+    return _status("VmRSS")
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated() if device.type == "cuda" else _status("VmHWM")
+
+
+def _status(name: str) -> int:
+    with open("/proc/self/status") as status:
+        (line,) = (line for line in status if line.startswith(name))
+    return int(line.split()[1]) * 1024

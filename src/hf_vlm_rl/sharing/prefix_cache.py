@@ -1,0 +1,135 @@
+"""One copy of a prompt's keys and values for all rows that continue it.
+
+The prompt's scores are one matrix product per distinct prompt instead of one per row, and a new
+token copies no prompt: the shared part stays where the prefill put it.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import Cache, DynamicCache
+from transformers.cache_utils import DynamicLayer
+
+
+class RowsOfPrompts:
+    """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
+
+    Args:
+        prompt: (B,) the prompt of each row, every number in [0, U).
+        mask: (U, P) bool, the real tokens of the prompts.
+
+    Attributes:
+        members: (U, M) rows of each prompt, filled up with its first.
+        place: (B,) where each row stands in the flattened `members`.
+        hidden: (U, 1, 1, P) bool, the padding of the prompts; None if there is none.
+    """
+
+    def __init__(self, prompt: torch.Tensor, mask: torch.Tensor):
+        counts = prompt.bincount()
+        order = prompt.argsort(stable=True)
+        starts = counts.cumsum(0) - counts
+        columns = torch.arange(int(counts.max()), device=prompt.device)
+        inside = columns < counts[:, None]
+        self.members = order[starts[:, None] + columns * inside]
+        self.place = torch.empty_like(prompt)
+        self.place[order] = inside.flatten().nonzero().flatten()
+        self.hidden = None if mask.all() else ~mask[:, None, None, :]
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """(B, heads, n, x) of the rows as (U, heads, M * n, x) of the prompts."""
+        grouped = rows[self.members]  # (U, M, heads, n, x)
+        return grouped.transpose(1, 2).flatten(2, 3)
+
+    def scatter(self, prompts: torch.Tensor) -> torch.Tensor:
+        """(U, heads, M * n, x) of the prompts as (B, heads, n, x) of the rows."""
+        prompt_count, most = self.members.shape
+        split = prompts.view(prompt_count, prompts.shape[1], most, -1, prompts.shape[-1])
+        return split.transpose(1, 2).flatten(0, 1)[self.place]
+
+
+class PrefixLayer(DynamicLayer):
+    """A layer's keys and values: those of U prompts, and those that each of B rows adds.
+
+    `keys` and `values` are the rows' own, and what `update` returns.
+
+    Args:
+        prompts: The prefilled layer, (U, heads, P, d).
+        rows: Which row continues which prompt.
+    """
+
+    def __init__(self, prompts: DynamicLayer, rows: RowsOfPrompts):
+        super().__init__()
+        self.prompt_keys, self.prompt_values = prompts.keys, prompts.values
+        self.rows = rows
+
+    def get_seq_length(self) -> int:
+        """Tokens of the padded prompt and what follows."""
+        return self.prompt_keys.shape[-2] + super().get_seq_length()
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError(
+            "This cache shares its prompt between rows and cannot be rearranged. "
+            "Load the policy with sharing=False for a plain cache."
+        )
+
+    crop = reset = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
+
+
+def share_prompts(cache: DynamicCache, prompt: torch.Tensor, mask: torch.Tensor) -> Cache:
+    """A cache for B rows that reads the prompts' keys and values from one place.
+
+    Args:
+        cache: Of U distinct prompts, prefilled.
+        prompt: (B,) the prompt that each row continues.
+        mask: (U, P) the prompts' attention mask.
+    """
+    rows = RowsOfPrompts(prompt, mask.bool())
+    return Cache(layers=[PrefixLayer(layer, rows) for layer in cache.layers])
+
+
+def prefix_cache_attention(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None = None,
+    prefix_layer: PrefixLayer | None = None,
+    **kwargs: Any,
+) -> tuple[torch.Tensor, None]:
+    """Exact attention of new tokens to their row's prompt and to what the row has added to it.
+
+    Args:
+        module: The attention module; read for nothing.
+        query: (B, heads, n, d) of the n newest tokens.
+        key: (B, key heads, t, d) of all tokens after the prompt.
+        value: (B, key heads, t, d).
+        attention_mask: Ignored: `prefix_layer` knows the prompts' padding, and nothing else is hidden.
+        scaling: Of the scores; 1 / sqrt(d) if None.
+        prefix_layer: The layer's cache.
+        **kwargs: What else the stock module passes; without effect here.
+
+    Returns:
+        (B, n, heads, d) and no weights.
+    """
+    rows, (batch, heads, new, width) = prefix_layer.rows, query.shape
+    repeats = heads // key.shape[1]
+    scale = width**-0.5 if scaling is None else scaling
+    # The queries of all heads that share a key head lie in one matrix: (B, key heads, repeats * n, d).
+    query = (query * scale).reshape(batch, key.shape[1], repeats * new, width)
+    own = query @ key.transpose(2, 3)
+    if new > 1:
+        ahead = torch.ones(new, key.shape[2], dtype=torch.bool, device=key.device).triu(
+            key.shape[2] - new + 1
+        )
+        own = own.masked_fill(ahead.repeat(repeats, 1), -torch.inf)
+    shared = rows.gather(query) @ prefix_layer.prompt_keys.transpose(2, 3)
+    if rows.hidden is not None:
+        shared = shared.masked_fill(rows.hidden, -torch.inf)
+    prompt = shared.shape[-1]
+    weights = torch.cat([shared, rows.gather(own)], dim=-1).softmax(dim=-1, dtype=torch.float32)
+    weights = weights.to(query.dtype)
+    out = rows.scatter(weights[..., :prompt] @ prefix_layer.prompt_values)
+    out = out + rows.scatter(weights[..., prompt:]) @ value
+    return out.view(batch, heads, new, width).transpose(1, 2), None

@@ -1,0 +1,73 @@
+"""Does an adapter do anything? Serving an adapter that does nothing looks like serving the base."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel
+from peft.tuners.lora import LoraLayer
+from peft.utils.other import ModulesToSaveWrapper
+from PIL import Image
+from torch import nn
+
+
+def is_finite(model: PeftModel, name: str) -> bool:
+    """Whether all weights of the adapter `name` are finite."""
+    own = [weight for key, weight in model.named_parameters() if name in key.split(".")]
+    return all(bool(torch.isfinite(weight).all()) for weight in own)
+
+
+def has_effect(model: PeftModel, name: str) -> bool:
+    """Whether the adapter `name` changes what the model computes.
+
+    Read off the weights where they can tell: a LoRA layer with A and B, a module saved whole that
+    differs from the base's. Otherwise (DoRA's magnitudes, other kinds of adapters) a forward on an
+    image and a word is compared with that of the base.
+
+    Args:
+        model: In eval mode, with `name` active.
+        name: The adapter.
+    """
+    if any(_changes(module, name) for module in model.modules()):
+        return True
+    return not _told_by_weights(model, name) and _changes_logits(model)
+
+
+def _changes(module: nn.Module, name: str) -> bool:
+    if isinstance(module, ModulesToSaveWrapper) and name in module.modules_to_save:
+        pairs = zip(
+            module.modules_to_save[name].parameters(), module.original_module.parameters(), strict=True
+        )
+        return any(not torch.equal(own, base.to(own)) for own, base in pairs)
+    if not isinstance(module, LoraLayer) or not module.scaling.get(name):
+        return False
+    factors = [(module.lora_A, module.lora_B), (module.lora_embedding_A, module.lora_embedding_B)]
+    return any(name in down and _any(down[name]) and _any(up[name]) for down, up in factors)
+
+
+def _any(part: Any) -> bool:
+    weight = part.weight if isinstance(part, nn.Module) else part
+    return bool(weight.any())
+
+
+def _told_by_weights(model: PeftModel, name: str) -> bool:
+    config = model.peft_config[name]
+    odd = ("use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
+    plain = config.peft_type == "LORA" and not any(getattr(config, key, None) for key in odd)
+    return plain and getattr(config, "bias", "none") == "none"
+
+
+@torch.no_grad()
+def _changes_logits(model: PeftModel) -> bool:
+    noise = np.random.default_rng(0).integers(0, 256, (224, 224, 3), dtype=np.uint8)
+    blocks = [{"type": "image", "image": Image.fromarray(noise)}, {"type": "text", "text": "Hi"}]
+    inputs = model.processing_class.apply_chat_template(
+        [{"role": "user", "content": blocks}],
+        add_generation_prompt=True,
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+    ).to(model.device)
+    with_adapter = model(**inputs).logits
+    with model.disable_adapter():
+        return not torch.equal(model(**inputs).logits, with_adapter)

@@ -1,0 +1,151 @@
+"""Keeping what the author wrote by hand when a card is written anew."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from huggingface_hub import CardData, RepoCard
+from yaml import YAMLError
+
+from .methods import METHODS
+from .stock_cards import is_stock
+
+BEGIN = "<!-- hf-vlm-rl:begin"
+END = "<!-- hf-vlm-rl:end -->"
+ORDER = (
+    *("base_model", "base_model_relation", "library_name", "pipeline_tag", "license", "license_name"),
+    *("license_link", "language", "datasets", "tags", "model-index"),
+)
+# Lists of which the author may have made longer ones.
+UNITED = ("tags", "datasets", "language")
+METHOD_TAGS = {tag for method in METHODS.values() for tag in method.tags}
+KEYS = re.compile(rf"{BEGIN}[^>]*^Generated keys: (.*)$", flags=re.MULTILINE)
+# One statement in three keys: the author's counts, unless it was given for this push.
+LICENSE = ("license", "license_name", "license_link")
+
+
+def parse(content: str, where: str) -> tuple[dict[str, Any], str]:
+    """Metadata and body of a card.
+
+    Args:
+        content: The card.
+        where: Names it in errors.
+
+    Raises:
+        ValueError: If its metadata is no YAML mapping.
+    """
+    if not content.lstrip().startswith("---"):
+        return {}, content
+    try:
+        card = RepoCard(content)
+    except (ValueError, YAMLError) as error:
+        raise ValueError(
+            f"The metadata of {where} cannot be read ({error}). Expected YAML between two lines of "
+            "'---'. Repair or delete that file, then push again."
+        ) from error
+    return card.data.to_dict(), card.text
+
+
+def handwritten(body: str, where: str) -> tuple[str, str] | None:
+    """What stands before and after the generated block; None if there is no such block.
+
+    Args:
+        body: A card without its metadata.
+        where: Names it in errors.
+
+    Raises:
+        ValueError: If the block's marks are damaged.
+    """
+    if BEGIN not in body and END not in body:
+        return None
+    before, begin, rest = body.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end) or BEGIN in after or END in before + after:
+        raise ValueError(
+            f"{where} does not have one {BEGIN!r} mark followed by one {END!r} mark. Expected the "
+            "generated block between them. Restore the marks, or delete the file to have it written anew."
+        )
+    return before, after
+
+
+def merge(content: str, existing: str, where: str, given: Iterable[str] = ()) -> str:
+    """A fresh card with what its author had added to the existing one.
+
+    Text outside the generated block stays. So do metadata keys that the fresh card lacks, items added
+    to `tags`, `datasets` and `language`, and the license unless it is among `given`. A card without
+    such a block goes below the generated one as a whole, or, if PEFT or a trainer wrote it
+    (`stock_cards.is_stock`), is replaced.
+
+    Args:
+        content: The fresh card.
+        existing: The card in its place.
+        where: Names the existing card in errors.
+        given: Keys that were set for this push.
+
+    Raises:
+        ValueError: If the existing card cannot be read.
+    """
+    metadata, body = parse(content, "the fresh card")
+    old_metadata, old_body = parse(existing, where)
+    around = handwritten(old_body, where)
+    if around is None:
+        around = ("", "\n") if is_stock(old_body) else ("\n", f"\n\n{old_body.strip()}\n")
+        old_metadata = {} if is_stock(old_body) else old_metadata
+    own = handwritten(body, "the card to push")
+    if _text(own) and _text(around) and _text(own) != _text(around):
+        raise ValueError(
+            f"Both the local card and {where} have text written by hand, and they differ. Delete the local "
+            "README.md to keep the other one's, or bring them together by hand, then push again."
+        )
+    before, after = own if _text(own) else around
+    block = body[body.index(BEGIN) : body.index(END) + len(END)]
+    merged = _united(metadata, old_metadata, _generated(old_body), set(given))
+    return write(merged, f"{before}{block}{after}")
+
+
+def write(metadata: Mapping[str, Any], body: str) -> str:
+    """A card's text.
+
+    Args:
+        metadata: By the Hub's keys.
+        body: Markdown.
+    """
+    known = {key: metadata[key] for key in ORDER if key in metadata}
+    return f"---\n{CardData(**known | metadata).to_yaml()}\n---\n{body}"
+
+
+def list_keys(metadata: Mapping[str, Any]) -> str:
+    """What the generated block says of the metadata: its keys, and the license to know a changed one."""
+    return ", ".join(f"{key}={value}" if key == "license" else key for key, value in metadata.items())
+
+
+def _generated(body: str) -> dict[str, str]:
+    match = KEYS.search(body)
+    return dict(item.partition("=")[::2] for item in match[1].split(", ")) if match else {}
+
+
+def _text(around: tuple[str, str]) -> tuple[str, str] | None:
+    stripped = (around[0].strip(), around[1].strip())
+    return stripped if any(stripped) else None
+
+
+def _united(
+    fresh: dict[str, Any], old: dict[str, Any], generated: dict[str, str], given: set[str]
+) -> dict[str, Any]:
+    if "license" in old:
+        chosen = old["license"] != generated.get("license") and "license" not in given
+        weaker = fresh if chosen else old
+        for key in LICENSE:
+            weaker.pop(key, None)
+    merged = dict(fresh)
+    for key, value in old.items():
+        if key in UNITED and key in fresh:
+            added = [item for item in _listed(value) if item not in METHOD_TAGS]
+            merged[key] = list(dict.fromkeys([*_listed(fresh[key]), *added]))
+        elif key not in fresh and (key not in generated or key in LICENSE):
+            merged[key] = value
+    return merged
+
+
+def _listed(value: Any) -> list:
+    return list(value) if isinstance(value, list | tuple) else [value]

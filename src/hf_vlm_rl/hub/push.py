@@ -1,0 +1,258 @@
+"""Pushing an adapter: first the complete local folder, then one commit."""
+
+import dataclasses
+import tempfile
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
+from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+
+from .. import __version__
+from ..cards.data import AdapterCardData
+from ..cards.facts import BaseFacts, CardFacts
+from ..cards.merge import BEGIN, merge
+from ..cards.model_facts import CONFIG, adapter_facts
+from ..cards.run_facts import versions
+from ..cards.stored import stored
+from .base import check_id, with_license
+from .errors import translated
+from .folder import pushable
+from .leaks import check_leaks
+from .save import (
+    CARD,
+    base_in,
+    card_of,
+    fields_of,
+    given_keys,
+    name_base,
+    save_adapter,
+    trainer_and_model,
+    write_card,
+)
+
+MESSAGE = "Upload adapter with hf_vlm_rl"
+
+
+def push_adapter(
+    trainer_or_model: Any,
+    repo_id: str,
+    *,
+    output_dir: str | PathLike | None = None,
+    card: AdapterCardData | Mapping[str, Any] | None = None,
+    base_model: str | None = None,
+    base_revision: str | None = None,
+    processing_class: Any = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+) -> CommitInfo | None:
+    """Save an adapter completely (`save_adapter`) and push that folder as one commit.
+
+    ```python
+    trainer.train()
+    push_adapter(trainer, "user/adapter", card={"summary": "Reads handwritten digits."})
+    ```
+
+    Only files of the adapter are pushed, and none that tells a secret or a path of this machine.
+    What the author wrote into the card on the Hub stays. If the push fails, the folder is complete
+    and the same call finishes the push; files that the Hub has are not sent again.
+
+    Args:
+        trainer_or_model: A TRL trainer whose model has an adapter, or a `PeftModel`.
+        repo_id: `user/name`, or `name` for the account of the token; created if it does not exist.
+        output_dir: The folder. Default: `adapter` in the trainer's output directory, or for a model
+            the name of the repository in the working directory.
+        card: What the card should say, as `AdapterCardData` or its fields.
+        base_model: Id of the base on the Hub; needed if it was loaded from a local path.
+        base_revision: Its commit, tag or branch. Default: the commit that was loaded, if known.
+        processing_class: Default: the trainer's or the policy's.
+        private: Create a private repository. Default: the account's setting.
+        revision: Branch to push to; created if it does not exist. Default: "main".
+        create_pr: Open a pull request (against `revision`) instead of committing to it.
+        commit_message: Default: says what was pushed.
+        token: Default: that of the environment or of `hf auth login`.
+        endpoint: The Hub. Default: `HF_ENDPOINT`, or https://huggingface.co.
+
+    Returns:
+        The commit, with `pr_url` for a pull request. The last one if nothing has changed. On ranks
+        other than 0: None.
+
+    Raises:
+        PushError: If the Hub refused or could not be reached; says how to go on.
+        ValueError: If there is no adapter; if the base's id is not known; if a file would tell a
+            secret or a local path; if a public repository exists where a private one was asked for.
+    """
+    trainer, _ = trainer_and_model(trainer_or_model)
+    folder = _folder(output_dir, trainer, repo_id)
+    files = save_adapter(
+        trainer_or_model,
+        folder,
+        card=card,
+        base_model=base_model,
+        base_revision=base_revision,
+        processing_class=processing_class,
+    )
+    if not files:
+        return None
+    options = {"private": private, "revision": revision, "create_pr": create_pr}
+    api = {"commit_message": commit_message, "token": token, "endpoint": endpoint}
+    return push_folder(folder, repo_id, **options, **api)
+
+
+def push_folder(
+    folder: str | PathLike,
+    repo_id: str,
+    *,
+    card: AdapterCardData | Mapping[str, Any] | None = None,
+    base_model: str | None = None,
+    base_revision: str | None = None,
+    private: bool | None = None,
+    revision: str | None = None,
+    create_pr: bool = False,
+    commit_message: str | None = None,
+    token: str | None = None,
+    endpoint: str | None = None,
+) -> CommitInfo:
+    """Push an adapter from a folder, as `save_adapter` or a trainer's `save_model` left it.
+
+    What `save_adapter` knew of the run goes on the card again, with what `card` changes. In a folder
+    from elsewhere, a card of this package stays as it is unless `card` is given; any other card is
+    written anew, with what the files tell.
+
+    Args:
+        folder: With the adapter and its processor. Other files in it are not pushed.
+        repo_id: As for `push_adapter`, and so are the other arguments.
+        card: What the card should say.
+        base_model: Id of the base on the Hub, if the folder's adapter names a local path.
+        base_revision: Commit, tag or branch of the base.
+        private: Create a private repository.
+        revision: Branch to push to.
+        create_pr: Open a pull request.
+        commit_message: Default: says what was pushed.
+        token: Default: that of the environment or of `hf auth login`.
+        endpoint: The Hub.
+
+    Raises:
+        PushError: As `push_adapter`.
+        ValueError: As `push_adapter`; if the folder is not complete, or its weights are pickled.
+    """
+    folder = Path(folder)
+    pushable(folder)  # raises before anything is written
+    base = _base(folder, base_model, base_revision)
+    content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
+    if content is not None:
+        content.repo_id = repo_id
+        write_card(folder, content)
+    _check_base(folder)
+    check_leaks(pushable(folder), folder, [token])
+    api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=__version__)
+    with translated(api, repo_id, folder):
+        if "/" not in repo_id:
+            repo_id = f"{api.whoami()['name']}/{repo_id}"
+        if content is not None:
+            content.repo_id = repo_id
+            if not content.license:
+                base = with_license(content.facts.base, api)
+                content.facts = dataclasses.replace(content.facts, base=base)
+            write_card(folder, content)
+        head = _head(api, repo_id, private, revision, create_pr, folder)
+        given = () if content is None else given_keys(content)
+        merged = _merged(api, repo_id, head, folder, given)
+        files = [path for path in pushable(folder) if path != folder / CARD]
+        return api.create_commit(
+            repo_id,
+            [
+                *(CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files),
+                CommitOperationAdd(CARD, merged.encode()),
+            ],
+            commit_message=commit_message or MESSAGE,
+            revision=revision,
+            create_pr=create_pr,
+            # So that two pushes at the same time do not mix: the second one is refused.
+            parent_commit=head,
+        )
+
+
+def _base(folder: Path, base_model: str | None, base_revision: str | None) -> BaseFacts:
+    """The base of the adapter in a folder, which is written into its config if it is given."""
+    base = base_in(folder)
+    if base_model is not None:
+        check_id(base_model)
+        base = BaseFacts(base_model, base.revision if base_model == base.model_id else None)
+    if base_revision is not None:
+        base = dataclasses.replace(base, revision=base_revision)
+    name_base(folder / CONFIG, base)
+    return base
+
+
+def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardData | None:
+    """What the card of a folder should say; None if it stays as it is."""
+    known = stored(folder)
+    if known is not None:
+        content = card_of(card if isinstance(card, AdapterCardData) else fields_of(known) | dict(card or {}))
+        kept = {"stock": known.facts.base.stock, "quantization": known.facts.base.quantization}
+        content.facts = dataclasses.replace(known.facts, base=dataclasses.replace(base, **kept))
+        return content
+    path = folder / CARD
+    if path.is_file() and BEGIN in path.read_text(encoding="utf-8") and card is None and not anew:
+        return None
+    content = card_of(card)
+    content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
+    return content
+
+
+def _head(
+    api: HfApi, repo_id: str, private: bool | None, revision: str | None, create_pr: bool, folder: Path
+) -> str:
+    """The commit to build on, of a repository and branch that exist from here on."""
+    try:
+        info = api.model_info(repo_id)
+    except RepositoryNotFoundError:
+        api.create_repo(repo_id, private=private, exist_ok=True)
+        info = api.model_info(repo_id)
+    if private and not info.private:
+        raise ValueError(
+            f"Got private=True, but {repo_id} exists and is public. Nothing was pushed. Make it private in "
+            f"its settings, or push to another repository. The adapter is complete in {folder}."
+        )
+    if revision is None:
+        return info.sha
+    if not create_pr and not revision.startswith("refs/"):
+        api.create_branch(repo_id, branch=revision, exist_ok=True)
+    return api.model_info(repo_id, revision=revision).sha
+
+
+def _merged(api: HfApi, repo_id: str, head: str, folder: Path, given: tuple[str, ...]) -> str:
+    """The card to push: the folder's, with what was written by hand into the one on the Hub."""
+    content = (folder / CARD).read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as place:
+        try:
+            path = api.hf_hub_download(repo_id, CARD, revision=head, local_dir=place)
+        except RemoteEntryNotFoundError:
+            return content
+        existing = Path(path).read_text(encoding="utf-8-sig")
+    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", given)
+
+
+def _check_base(folder: Path) -> None:
+    base = base_in(folder)
+    if base.model_id is None:
+        raise ValueError(
+            f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "
+            "which nobody else has. Pass base_model='namespace/name'. Nothing was pushed; the adapter is "
+            f"complete in {folder}."
+        )
+
+
+def _folder(output_dir: str | PathLike | None, trainer: Any, repo_id: str) -> Path:
+    if output_dir is not None:
+        return Path(output_dir)
+    if trainer is not None:
+        return Path(trainer.args.output_dir) / "adapter"
+    return Path(repo_id.rsplit("/", 1)[-1])

@@ -1,0 +1,221 @@
+"""The complete folder of an adapter: what a push uploads, and nothing else."""
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import eval_result_entries_to_yaml
+
+from ..cards.curve import FILE as CURVE
+from ..cards.curve import draw
+from ..cards.data import AdapterCardData
+from ..cards.facts import BaseFacts, CardFacts
+from ..cards.hyperparameters import shareable
+from ..cards.merge import merge
+from ..cards.model_facts import CONFIG, WEIGHTS, adapter_facts, read_config
+from ..cards.render import render
+from ..cards.run_facts import run_facts, versions
+from ..cards.stored import store
+from .base import base_facts, hub_id
+
+CARD = "README.md"
+ARGUMENTS = "training_args.json"
+RESULTS = ".eval_results"
+
+
+def save_adapter(
+    trainer_or_model: Any,
+    output_dir: str | os.PathLike,
+    *,
+    card: AdapterCardData | Mapping[str, Any] | None = None,
+    base_model: str | None = None,
+    base_revision: str | None = None,
+    processing_class: Any = None,
+) -> list[Path]:
+    """Write everything that belongs to an adapter.
+
+    Adapter weights (safetensors), `adapter_config.json` with the base's id and commit, the native
+    processor with its chat template, `training_args.json` without secrets and paths, the card with
+    its learning curve, and `.eval_results/` where they apply. Text that somebody wrote into the card
+    of that folder stays.
+
+    Args:
+        trainer_or_model: A TRL trainer whose model has an adapter, or a `PeftModel`.
+        output_dir: The folder; other files in it are left alone.
+        card: What the card should say, as `AdapterCardData` or its fields.
+        base_model: Id of the base on the Hub, if it was loaded from a local path.
+        base_revision: Its commit, tag or branch. Default: the commit that was loaded, if known.
+        processing_class: Default: the trainer's or the policy's.
+
+    Returns:
+        The files to push; `card.json`, from which a later push writes the card anew, stays here. On
+        ranks other than 0, which write nothing: [].
+
+    Raises:
+        ValueError: If there is no adapter or no processor, the existing card cannot be read, or
+            `base_model` is no id on the Hub.
+    """
+    trainer, model = trainer_and_model(trainer_or_model)
+    folder = Path(output_dir)
+    base = base_facts(model, base_model, base_revision)
+    processing_class = _processing_class(trainer, model, processing_class)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Beside its place first: a run that is killed here leaves the files of an earlier one complete.
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
+        staged = Path(place)
+        if trainer is not None:
+            # Gathers sharded weights. An internal call pushes nothing, whatever the arguments say.
+            trainer.save_model(str(staged), _internal_call=True)
+            if not trainer.is_world_process_zero():
+                return []
+        else:
+            model.save_pretrained(str(staged), selected_adapters=[_adapter_name(model)])
+        adapter = staged if (staged / WEIGHTS).exists() else staged / _adapter_name(model)
+        _check_weights(adapter)
+        processor = staged / "processor"
+        processing_class.save_pretrained(processor)
+        name_base(adapter / CONFIG, base)
+        moved = {adapter / name: folder / name for name in (CONFIG, WEIGHTS)}
+        moved |= {
+            path: folder / path.relative_to(processor) for path in processor.rglob("*") if path.is_file()
+        }
+        for path, final in moved.items():
+            final.parent.mkdir(exist_ok=True)
+            os.replace(path, final)
+    files = [*moved.values()]
+    card = card_of(card)  # only now: a mistake in it must not cost the weights
+    card.facts = CardFacts(
+        base,
+        adapter=adapter_facts(folder, model),
+        run=None if trainer is None else run_facts(trainer),
+        versions=versions(),
+    )
+    if trainer is not None:
+        files.append(folder / ARGUMENTS)
+        _write_json(folder / ARGUMENTS, shareable(trainer.args))
+    return sorted([*files, *write_card(folder, card)])
+
+
+def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
+    """Write the card and what it shows; hand-written text of an existing card stays.
+
+    Args:
+        folder: The adapter's folder.
+        card: With `facts`.
+
+    Returns:
+        The files written.
+    """
+    store(card, folder)
+    files, path = [folder / CARD], folder / CARD
+    curve = card.facts.run.curve if card.facts.run is not None else None
+    drawn = curve is not None and draw(curve, folder / CURVE)
+    if drawn:
+        files.append(folder / CURVE)
+    content = render(card, curve_drawn=drawn)
+    if path.exists():
+        content = merge(content, path.read_text(encoding="utf-8"), str(path), given_keys(card))
+    path.write_text(content, encoding="utf-8")
+    by_dataset: dict[str, list] = {}
+    for entry in filter(None, (item.entry() for item in card.evaluations)):
+        by_dataset.setdefault(entry.dataset_id, []).append(entry)
+    for dataset, entries in by_dataset.items():
+        files.append(folder / RESULTS / f"{dataset.replace('/', '--')}.yaml")
+        files[-1].parent.mkdir(exist_ok=True)
+        files[-1].write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
+    return files
+
+
+def given_keys(card: AdapterCardData) -> tuple[str, ...]:
+    """Metadata keys that count more than those of an existing card."""
+    return ("license",) if card.license else ()
+
+
+def card_of(card: AdapterCardData | Mapping[str, Any] | None) -> AdapterCardData:
+    """A card of its own, from what a caller may pass."""
+    if isinstance(card, AdapterCardData):
+        return dataclasses.replace(card)
+    try:
+        return AdapterCardData(**(card or {}))
+    except TypeError as error:
+        names = ", ".join(item.name for item in dataclasses.fields(AdapterCardData) if item.init)
+        raise ValueError(
+            f"Got card={card!r} ({error}). Expected AdapterCardData or its fields: {names}."
+        ) from error
+
+
+def fields_of(card: AdapterCardData) -> dict[str, Any]:
+    """What the user said in a card."""
+    return {item.name: getattr(card, item.name) for item in dataclasses.fields(card) if item.init}
+
+
+def trainer_and_model(given: Any) -> tuple[Any, Any]:
+    """The trainer, if one was given, and the `PeftModel`.
+
+    Raises:
+        ValueError: If there is no adapter.
+    """
+    trainer = given if hasattr(given, "save_model") and hasattr(given, "args") else None
+    model = given
+    if trainer is not None:
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        model = getattr(model, "policy", model)  # PPO's, beside its critic
+    if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
+        raise ValueError(
+            f"Got a {type(model).__name__}{' in the trainer' if trainer is not None else ''}, which has no "
+            "adapter. Expected a PeftModel: pass peft_config=policy.lora_config(...) to the trainer. All "
+            "weights are pushed by their own push_to_hub."
+        )
+    return trainer, model
+
+
+def _adapter_name(model: Any) -> str:
+    name = model.active_adapter
+    return name if isinstance(name, str) else name[0]
+
+
+def _processing_class(trainer: Any, model: Any, given: Any) -> Any:
+    candidates = (given, getattr(trainer, "processing_class", None), getattr(model, "processing_class", None))
+    found = next((candidate for candidate in candidates if candidate is not None), None)
+    if found is None or not hasattr(found, "image_processor"):
+        raise ValueError(
+            f"Got {type(found).__name__} as processing class. Expected the model's processor, which is saved "
+            "with the adapter: pass processing_class=policy.processing_class."
+        )
+    return found
+
+
+def _check_weights(adapter: Path) -> None:
+    for name in (CONFIG, WEIGHTS):
+        if not (adapter / name).is_file():
+            raise ValueError(
+                f"Saving the adapter left no {name}. Expected PEFT to write it; with FSDP, the trainer needs "
+                "state_dict_type FULL_STATE_DICT."
+            )
+
+
+def name_base(path: Path, base: BaseFacts) -> None:
+    """Write the base's id and commit into an `adapter_config.json`, if the id is known."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    if base.model_id is not None:
+        config |= {"base_model_name_or_path": base.model_id, "revision": base.revision}
+    for key in ("target_modules", "modules_to_save", "exclude_modules"):
+        if isinstance(config.get(key), list):
+            config[key] = sorted(config[key])  # a set for PEFT: another order would be a change
+    _write_json(path, config)
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def base_in(folder: Path) -> BaseFacts:
+    """The base that a saved adapter names; without an id if it names a local path."""
+    config = read_config(folder)
+    model_id, commit = hub_id(config.get("base_model_name_or_path"))
+    return BaseFacts(model_id=model_id, revision=config.get("revision") or commit)

@@ -1,0 +1,45 @@
+"""`hf-vlm-rl push` as a process of its own, with the Hub's own environment variables."""
+
+import subprocess
+
+import pytest
+from huggingface_hub import ModelCard
+
+from hf_vlm_rl import cli
+from hf_vlm_rl.hub import save_adapter
+from tests.hub.conftest import client_environment, python
+from tests.hub.server import ALICE
+
+REPO = "alice/adapter"
+
+
+@pytest.fixture
+def folder(hub, trainer, tmp_path):
+    save_adapter(trainer, tmp_path / "adapter")
+    return tmp_path / "adapter"
+
+
+def test_the_command_pushes_to_the_hub_of_the_environment(hub, folder, tmp_path):
+    command = python("-m", "hf_vlm_rl.cli", "push", str(folder), REPO, "--private", "--message", "By hand")
+    environment = client_environment(hub, tmp_path) | {"HF_TOKEN": ALICE}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    commit = hub.repositories[REPO].head()
+    assert done.stdout.strip() == f"{hub.url}/{REPO}/commit/{commit.oid}"
+    assert (commit.message, hub.repositories[REPO].private) == ("By hand", True)
+
+
+def test_the_command_writes_what_it_is_told_into_the_card(hub, folder, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", ALICE)
+    given = ["--summary", "Says what it sees.", "--license", "mit", "--base-model", "org/other"]
+    assert cli.main(["push", str(folder), REPO, *given]) == 0
+    content = hub.files(REPO)["README.md"].decode()
+    data = ModelCard(content).data
+    assert (data.license, data.base_model) == ("mit", "org/other")
+    assert "Says what it sees." in content
+
+
+def test_the_command_ends_with_the_error_and_status_1(hub, folder, monkeypatch, capsys):
+    monkeypatch.setenv("HF_TOKEN", ALICE)
+    assert cli.main(["push", str(folder), "bob/adapter"]) == 1
+    assert "hf-vlm-rl push: bob/adapter belongs to somebody else" in capsys.readouterr().err

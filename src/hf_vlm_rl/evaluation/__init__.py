@@ -1,0 +1,40 @@
+"""Evaluation before, during and after training: rewards on held-out rows, with intervals and pictures."""
+
+from typing import TYPE_CHECKING
+
+from ..lazy import loaded_on_use
+
+if TYPE_CHECKING:
+    from .callback import EvaluationCallback
+    from .comparison import Comparison, RewardChange, compare
+    from .estimates import Estimate
+    from .result import EvaluatedRow, EvaluationResult, RewardScores
+    from .run import evaluate
+
+# Loaded on first use: the command line asks this package for its arguments.
+_HOME = {
+    "Comparison": "comparison",
+    "Estimate": "estimates",
+    "EvaluatedRow": "result",
+    "EvaluationCallback": "callback",
+    "EvaluationResult": "result",
+    "RewardChange": "comparison",
+    "RewardScores": "result",
+    "compare": "comparison",
+    "evaluate": "run",
+}
+
+__all__ = [
+    "Comparison",
+    "Estimate",
+    "EvaluatedRow",
+    "EvaluationCallback",
+    "EvaluationResult",
+    "RewardChange",
+    "RewardScores",
+    "compare",
+    "evaluate",
+]
+
+
+__getattr__ = loaded_on_use(__name__, _HOME)

@@ -1,0 +1,158 @@
+"""`EvaluationCallback`: `evaluate` before, while and after a trainer trains."""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from peft import PeftModel
+from transformers import TrainerCallback
+
+from ..policy import VLMPolicy
+from .comparison import Comparison, compare
+from .reporters import log_completions, log_metrics
+from .result import EvaluationResult
+from .run import evaluate
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluationCallback(TrainerCallback):
+    """Evaluates a policy while a trainer trains it.
+
+    ```python
+    evaluation = EvaluationCallback(held_out, [iou_reward], every_steps=100)
+    evaluation.log_to(trainer)
+    trainer.train()
+    print(evaluation.comparison)
+    ```
+
+    Each evaluation puts `eval/<reward>/mean`, `/low`, `/high` and `/pass@k` into the trainer's
+    `log_history` and writes the result (JSON) and its rows with their images (HTML) to
+    `<output_dir>/evaluation/`. After `log_to`, what `report_to` names gets the same numbers, and Weights &
+    Biases and TensorBoard the completions with their images.
+
+    Every process of a distributed run takes part. Training is as without the callback.
+
+    Args:
+        dataset: As for `evaluate`; small, as it is generated for each time. Not consumed once: a list or a
+            `datasets.Dataset`.
+        reward_funcs: As for `evaluate`.
+        every_steps: Also evaluate after each so many steps.
+        before: Evaluate before the first step.
+        after: Evaluate after the last.
+        **options: For `evaluate`: `batch_size`, `max_new_tokens`, `keep_rows`, ...
+
+    Attributes:
+        results: By step, the first process's results of this run and, after resuming, of the interrupted one.
+    """
+
+    def __init__(
+        self,
+        dataset: Iterable[Mapping[str, Any]],
+        reward_funcs: Callable | Sequence[Callable],
+        *,
+        every_steps: int | None = None,
+        before: bool = True,
+        after: bool = True,
+        **options: Any,
+    ):
+        if every_steps is not None and every_steps < 1:
+            raise ValueError(f"Got {every_steps=}. Expected a number of steps, or None.")
+        if iter(dataset) is dataset:
+            raise ValueError("Got an iterator. Expected a dataset that can be read more than once.")
+        self.dataset, self.reward_funcs, self.options = dataset, reward_funcs, options
+        self.every_steps, self.at_begin, self.at_end = every_steps, before, after
+        self.results: dict[int, EvaluationResult] = {}
+        self._handler: Any = None
+
+    def log_to(self, trainer: Any) -> None:
+        """Evaluate during `trainer.train()` and log through the trainer's reporters.
+
+        Args:
+            trainer: A built trainer; the callback is added, unless it was among its `callbacks`.
+        """
+        if self not in trainer.callback_handler.callbacks:
+            trainer.add_callback(self)
+        self._handler = trainer.callback_handler
+
+    @property
+    def comparison(self) -> Comparison:
+        """The first result and the last.
+
+        Raises:
+            ValueError: If there are no two.
+        """
+        if len(self.results) < 2:
+            raise ValueError(
+                f"Got results of the steps {sorted(self.results)}. Expected two or more: before=True and "
+                "after=True, and a finished run."
+            )
+        return compare(self.results[min(self.results)], self.results[max(self.results)])
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Evaluate, or after resuming read what was evaluated until then."""
+        if self._handler is None and args.report_to:
+            logger.warning(
+                "EvaluationCallback: %s will not get the evaluations, as callbacks do not know their "
+                "trainer. Call log_to(trainer) before trainer.train().",
+                ", ".join(args.report_to),
+            )
+        self.results = {}
+        if state.global_step:
+            stored = {int(path.stem[5:]): path for path in self._folder(args).glob("step-*.json")}
+            self.results = {
+                step: EvaluationResult.load(path)
+                for step, path in sorted(stored.items())
+                if step <= state.global_step
+            }
+        elif self.at_begin:
+            self._evaluate(args, state, control, model)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Evaluate if it is time."""
+        if self.every_steps and state.global_step % self.every_steps == 0:
+            self._evaluate(args, state, control, model)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Evaluate, unless it was done after the last step."""
+        if self.at_end and state.global_step not in self.results:
+            self._evaluate(args, state, control, model)
+
+    def _evaluate(self, args: Any, state: Any, control: Any, model: Any) -> None:
+        result = evaluate(
+            policy_in(model),
+            self.dataset,
+            self.reward_funcs,
+            distributed=args.world_size > 1,
+            **self.options,
+        )
+        step = state.global_step
+        self.results[step] = result
+        if state.is_world_process_zero:
+            folder = self._folder(args)
+            folder.mkdir(parents=True, exist_ok=True)
+            result.save(folder / f"step-{step:06d}.json")
+            result.save_html(folder / f"step-{step:06d}.html")
+        log_metrics(result, args, state, control, self._handler)
+        if state.is_world_process_zero and self._handler is not None:
+            log_completions(result, step, self._handler.callbacks)
+
+    def _folder(self, args: Any) -> Path:
+        return Path(args.output_dir) / "evaluation"
+
+
+def policy_in(model: Any) -> Any:
+    """The policy, or the `PeftModel` around it, in what a trainer trains.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    inner = model
+    while inner is not None:
+        base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
+        if isinstance(base, VLMPolicy):
+            return inner
+        # Of a parallel wrapper; of PPO's policy and value model.
+        inner = getattr(inner, "module", None) or getattr(inner, "policy", None)
+    raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")

@@ -1,0 +1,143 @@
+"""Two evaluations of the same rows: what changed, and whether by chance."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..cards import Evaluation
+from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
+from .result import EvaluationResult, RewardScores, cell
+
+
+@dataclass(frozen=True)
+class RewardChange:
+    """One reward before and after, over the rows that have a value in both.
+
+    Attributes:
+        before: Mean before.
+        after: Mean after.
+        difference: After minus before, paired by row. For values of 0 and 1 with one completion per row the
+            interval is Bonett and Price's, else a bootstrap over rows.
+        better: Rows whose mean rose.
+        worse: Rows whose mean fell.
+        p_value: McNemar's exact test, two-sided; None unless values are 0 and 1 with one completion a row.
+        confidence: Level of the intervals.
+    """
+
+    before: Estimate
+    after: Estimate
+    difference: Estimate
+    better: int
+    worse: int
+    p_value: float | None
+    confidence: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What `compare` found; `str()` of it is a Markdown table.
+
+    Attributes:
+        before: The one evaluation.
+        after: The other.
+        rewards: Changes by the reward's name.
+    """
+
+    before: EvaluationResult
+    after: EvaluationResult
+    rewards: dict[str, RewardChange]
+
+    def table(self) -> str:
+        """Before, after and difference in Markdown."""
+        lines = [
+            "| reward | n | before | after | difference | better / worse | p (McNemar) |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for name, of in self.rewards.items():
+            p = "-" if of.p_value is None else f"{of.p_value:.2g}"
+            counts = f"{of.better} / {of.worse}"
+            lines.append(
+                f"| {cell(name)} | {of.difference.n} | {of.before} | {of.after} | {of.difference} "
+                f"| {counts} | {p} |"
+            )
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def evaluations(
+        self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
+    ) -> list[Evaluation]:
+        """For `AdapterCardData(evaluations=...)`; arguments as `EvaluationResult.evaluations`."""
+        return [
+            Evaluation(
+                dataset=dataset,
+                metric=(metrics or {}).get(name, name),
+                n=of.after.n,
+                after=of.after.value,
+                before=of.before.value,
+                before_ci=of.before.interval,
+                after_ci=of.after.interval,
+                confidence=of.confidence,
+                **about,
+            )
+            for name, of in self.rewards.items()
+            if of.after.n
+        ]
+
+    def save_html(self, path: str | Path) -> None:
+        """Write the kept rows with the completions before and after; see `pages.save_html`."""
+        from .pages import save_html
+
+        save_html({"before": self.before, "after": self.after}, path, table=self.table())
+
+
+def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
+    """Pair two evaluations row by row.
+
+    ```python
+    with model.disable_adapter():
+        before = evaluate(model, held_out, rewards)
+    print(compare(before, evaluate(model, held_out, rewards)))
+    ```
+
+    Args:
+        before: Of the one model.
+        after: Of the other, on the same rows in the same order.
+
+    Raises:
+        ValueError: If the rows differ, or no reward is in both.
+    """
+    if before.row_ids != after.row_ids:
+        pairs = zip(before.row_ids, after.row_ids, strict=False)
+        first = next((row for row, (one, other) in enumerate(pairs) if one != other), "none of both")
+        raise ValueError(
+            f"Got {before.n} rows before and {after.n} after; the first that differ: {first}. Expected the "
+            "same prompts and images in the same order, through the same processor."
+        )
+    names = [name for name in before.rewards if name in after.rewards]
+    if not names:
+        raise ValueError(
+            f"Got rewards {sorted(before.rewards)} before and {sorted(after.rewards)} after. Expected one in "
+            "both."
+        )
+    changes = {name: _change(before.rewards[name], after.rewards[name]) for name in names}
+    return Comparison(before, after, changes)
+
+
+def _change(before: RewardScores, after: RewardScores) -> RewardChange:
+    pairs = [(old, new) for old, new in zip(before.given, after.given, strict=True) if old and new]
+    confidence = after.confidence
+    means = [mean_over_prompts(side, confidence) for side in (list(zip(*pairs, strict=True)) or [[], []])]
+    if not pairs:
+        return RewardChange(*means, means[0], 0, 0, None, confidence)
+    old, new = (np.array([np.mean(own) for own in side]) for side in zip(*pairs, strict=True))
+    better, worse = int((new > old).sum()), int((new < old).sum())
+    single = all(len(own) == 1 for pair in pairs for own in pair)
+    if single and np.isin([old, new], (0, 1)).all():
+        difference = paired_shares(old, new, confidence)
+        return RewardChange(*means, difference, better, worse, mcnemar(better, worse), confidence)
+    return RewardChange(*means, bootstrap(new - old, confidence), better, worse, None, confidence)

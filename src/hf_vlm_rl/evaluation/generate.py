@@ -1,0 +1,100 @@
+"""From encoded prompts to completions, in batches of rows of similar length."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..padding import pad_batch
+from .rows import Encoded
+
+# A checkpoint's own sampling settings would be warned about, and mean nothing, in greedy decoding.
+NO_SAMPLING = {"temperature": None, "top_p": None, "top_k": None}
+
+
+@dataclass(frozen=True)
+class Completion:
+    """One completion.
+
+    Attributes:
+        text: Without special tokens.
+        ids: Its tokens, with the end of the turn.
+        clipped: Whether it has no end.
+    """
+
+    text: str
+    ids: list[int]
+    clipped: bool
+
+
+def complete(
+    policy: Any, prompts: Sequence[Encoded], copies: int, batch_size: int, options: Mapping[str, Any]
+) -> list[list[Completion]]:
+    """Generate.
+
+    Args:
+        policy: An `AutoVLMPolicy`, or a `PeftModel` around one, in evaluation mode.
+        prompts: N encoded ones.
+        copies: Completions of each.
+        batch_size: Completions at once.
+        options: For `generate`.
+
+    Returns:
+        N lists of `copies` completions.
+    """
+    # The longest first: what does not fit into memory fails at once.
+    order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row].input_ids))
+    todo = [row for row in order for _ in range(copies)]
+    done: list[list[Completion]] = [[] for _ in prompts]
+    for start in range(0, len(todo), batch_size):
+        rows = todo[start : start + batch_size]
+        for row, completion in zip(
+            rows, _batch(policy, [prompts[row] for row in rows], options), strict=True
+        ):
+            done[row].append(completion)
+    return done
+
+
+@contextmanager
+def seeded(policy: torch.nn.Module, seed: int) -> Iterator[None]:
+    """Torch's random numbers begin at `seed`; afterwards they go on as if nothing had been."""
+    used = {parameter.device for parameter in policy.parameters()} - {torch.device("cpu")}
+    kind = next((device.type for device in used), "cuda")
+    with torch.random.fork_rng(devices=[device.index or 0 for device in used], device_type=kind):
+        torch.manual_seed(seed)
+        yield
+
+
+def _batch(policy: Any, prompts: list[Encoded], options: Mapping[str, Any]) -> list[Completion]:
+    processing = policy.processing_class
+    ids = [prompt.input_ids for prompt in prompts]
+    batch = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
+    inputs = pad_batch(
+        processing.tokenizer, batch, None, padding=True, padding_side="left", return_tensors="pt"
+    )
+    tickets = [prompt.tickets for prompt in prompts if prompt.tickets is not None]
+    if tickets:
+        inputs["pixel_values"] = torch.cat(tickets)
+        inputs["image_grid_thw"] = torch.ones(len(inputs["pixel_values"]), 3, dtype=torch.int64)
+    length = inputs["input_ids"].shape[1]
+    output = policy.generate(**inputs.to(policy.device), **options)
+    sequences = output if isinstance(output, torch.Tensor) else output.sequences
+    ends = _ends(policy, options)
+    found = [_cut(row, ends) for row in sequences[:, length:].tolist()]
+    texts = processing.batch_decode([own for own, _ in found], skip_special_tokens=True)
+    return [Completion(text, own, clipped) for text, (own, clipped) in zip(texts, found, strict=True)]
+
+
+def _ends(policy: Any, options: Mapping[str, Any]) -> set[int]:
+    config = options.get("generation_config") or policy.generation_config
+    ends = options.get("eos_token_id", config.eos_token_id)
+    if ends is None:
+        ends = policy.processing_class.eos_token_id
+    return set(ends) if isinstance(ends, list | tuple) else {ends}
+
+
+def _cut(ids: list[int], ends: set[int]) -> tuple[list[int], bool]:
+    end = next((position for position, token in enumerate(ids) if token in ends), None)
+    return (ids, True) if end is None else (ids[: end + 1], False)

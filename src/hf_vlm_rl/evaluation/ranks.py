@@ -1,0 +1,88 @@
+"""Several processes that evaluate together: who does what, and errors that stop all of them."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from torch import distributed
+from torch.distributed.fsdp import FSDPModule
+
+from ..sharded import is_sharded, ranks
+
+T = TypeVar("T")
+
+
+class Ranks:
+    """The processes of a run; one, unless `together`.
+
+    Where parameters are sharded (ZeRO-3, FSDP) a forward needs all processes: each then does all rows, so
+    that they call the same modules equally often. Else each does its share.
+
+    Args:
+        policy: The model, as `evaluate` got it.
+        together: Whether all processes of the default process group evaluate.
+
+    Attributes:
+        index: Of this process.
+        count: Number of processes.
+        sharded: Whether each does all rows.
+    """
+
+    def __init__(self, policy: torch.nn.Module, together: bool):
+        self.count = ranks() if together else 1
+        self.index = distributed.get_rank() if self.count > 1 else 0
+        self.sharded = self.count > 1 and is_sharded(policy)
+
+    def own(self, rows: list[T]) -> list[T]:
+        """The rows of a window that this process generates for."""
+        return rows if self.sharded else rows[self.index :: self.count]
+
+    def gather(self, work: Callable[[], list[T]]) -> list[T]:
+        """Every process's `work()`, in one list, on every process.
+
+        Raises:
+            RuntimeError: If another process's work raised; this process's own error as it is.
+        """
+        if self.count == 1:
+            return work()
+        results = self._exchange(work)
+        return results[0] if self.sharded else [item for result in results for item in result]
+
+    def on_first(self, work: Callable[[], T]) -> T:
+        """The first process's `work()`, on every process; errors as in `gather`."""
+        if self.count == 1:
+            return work()
+        return self._exchange(work if self.index == 0 else lambda: None)[0]
+
+    def _exchange(self, work: Callable[[], Any]) -> list[Any]:
+        error, outcome = None, None
+        try:
+            outcome = (work(), None)
+        except Exception as raised:  # the others wait for this process: they are told, then it goes on
+            error, outcome = raised, (None, f"{type(raised).__name__}: {raised}")
+        every: list[Any] = [None] * self.count
+        distributed.all_gather_object(every, outcome)
+        if error is not None:
+            raise error
+        for index, (_, message) in enumerate(every):
+            if message is not None:
+                raise RuntimeError(f"The evaluation failed in process {index}: {message}")
+        return [result for result, _ in every]
+
+
+@contextmanager
+def gathered(policy: Any) -> Iterator[None]:
+    """Under FSDP2, the root's weights on every process: `generate` also reads them outside of its forward."""
+    if not isinstance(policy, FSDPModule):
+        yield
+        return
+    # A root that was not called yet does not know its parts: they would take themselves for roots.
+    token = torch.tensor([[policy.processing_class.eos_token_id]], device=policy.device)
+    with torch.no_grad():
+        policy(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False)
+    policy.unshard()
+    try:
+        yield
+    finally:
+        policy.reshard()

@@ -1,0 +1,206 @@
+"""`EvaluationResult`: what an evaluation measured, as numbers, table and file."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ..cards import Evaluation
+from .estimates import Estimate, mean_over_prompts, pass_at
+
+Values = tuple[tuple[float | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class RewardScores:
+    """One reward over a dataset.
+
+    Attributes:
+        values: Per prompt, one value per completion; None where the reward abstained.
+        threshold: From which value on a completion passes; None if only 1 of 0 and 1 does.
+        confidence: Level of the intervals, in (0, 1).
+    """
+
+    values: Values
+    threshold: float | None = None
+    confidence: float = 0.95
+
+    @cached_property
+    def given(self) -> list[list[float]]:
+        """Per prompt, the values without None."""
+        return [[value for value in own if value is not None] for own in self.values]
+
+    @property
+    def abstained(self) -> int:
+        """Completions without a value."""
+        return sum(len(own) for own in self.values) - sum(map(len, self.given))
+
+    @cached_property
+    def mean(self) -> Estimate:
+        """The mean over prompts, abstentions left out."""
+        return mean_over_prompts(self.given, self.confidence)
+
+    @cached_property
+    def pass_at(self) -> dict[int, Estimate]:
+        """pass@k for k = 1, 2, 4, ... and the number of generations.
+
+        Empty for a reward with values other than 0 and 1 and no threshold, and where it would only repeat
+        the mean. Prompts with fewer than k values are left out.
+        """
+        most = max(map(len, self.values), default=0)
+        graded = any(value not in (0, 1) for own in self.given for value in own)
+        if self.threshold is None and (graded or most < 2):
+            return {}
+        least = 1.0 if self.threshold is None else self.threshold
+        passed = [[float(value >= least) for value in own] for own in self.given]
+        ks = [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]
+        found = {1: mean_over_prompts(passed, self.confidence)}
+        for k in ks if most > 1 else []:
+            chances = [[pass_at(k, len(own), int(sum(own)))] for own in passed if len(own) >= k]
+            found[k] = mean_over_prompts(chances, self.confidence)
+        return found
+
+
+@dataclass(frozen=True)
+class EvaluatedRow:
+    """What is kept of a row for people to look at.
+
+    Attributes:
+        index: Of the row in the dataset.
+        prompt: Its text.
+        completions: Texts, as many as generations.
+        rewards: By name, one value per completion.
+        images: Thumbnails, as `data:` URLs.
+    """
+
+    index: int
+    prompt: str
+    completions: tuple[str, ...]
+    rewards: dict[str, tuple[float | None, ...]]
+    images: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What `evaluate` measured; `str()` of it is a Markdown table.
+
+    Attributes:
+        rewards: Scores by the reward's name.
+        row_ids: Per evaluated row, in the dataset's order, a hash of its prompt and images.
+        rows: The first rows of the dataset, to look at.
+        failures: By index in the dataset, why a row could not be evaluated.
+        clipped: Share of the completions that reached `max_new_tokens`, 0 to 1.
+        mean_length: Of the completions, in tokens, the end of turn included.
+        settings: How it was generated.
+    """
+
+    rewards: dict[str, RewardScores]
+    row_ids: tuple[str, ...]
+    rows: tuple[EvaluatedRow, ...]
+    failures: dict[int, str]
+    clipped: float
+    mean_length: float
+    settings: dict[str, Any]
+
+    @property
+    def n(self) -> int:
+        """Rows evaluated."""
+        return len(self.row_ids)
+
+    def table(self) -> str:
+        """Rewards in Markdown, with means, intervals and pass@k."""
+        ks = sorted({k for scores in self.rewards.values() for k in scores.pass_at})
+        head = ["reward", "n", "mean", *(f"pass@{k}" for k in ks), "interval"]
+        lines = [head, ["---"] * len(head)]
+        for name, scores in self.rewards.items():
+            passes = [str(scores.pass_at[k]) if k in scores.pass_at else "-" for k in ks]
+            estimates = [scores.mean, *scores.pass_at.values()]
+            methods = sorted({each.method for each in estimates if each.interval})
+            lines.append([cell(name), str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)])
+        about = f"{self.n} rows, {self.settings['num_generations']} completion(s) each"
+        about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
+        if self.failures:
+            about += f", {len(self.failures)} rows failed and were left out"
+        level = next((f"{100 * each.confidence:g}" for each in self.rewards.values()), "95")
+        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", f"{about}; [{level} %]."])
+
+    def __str__(self) -> str:
+        return self.table()
+
+    def evaluations(
+        self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
+    ) -> list[Evaluation]:
+        """The means as an adapter's card shows them; with a `before`, see `compare`.
+
+        Args:
+            dataset: Its name for people.
+            metrics: Names on the card by the reward's; default: the reward's.
+            **about: `dataset_id`, `split`, ... of `Evaluation`.
+        """
+        means = {name: scores.mean for name, scores in self.rewards.items() if scores.mean.n}
+        return [
+            Evaluation(
+                dataset=dataset,
+                metric=(metrics or {}).get(name, name),
+                n=mean.n,
+                after=mean.value,
+                after_ci=mean.interval,
+                confidence=self.rewards[name].confidence,
+                **about,
+            )
+            for name, mean in means.items()
+        ]
+
+    def save(self, path: str | Path) -> None:
+        """Write everything as JSON."""
+        content = json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
+        Path(path).write_text(content + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> "EvaluationResult":
+        """Read what `save` wrote.
+
+        Raises:
+            ValueError: If the file is something else.
+        """
+        try:
+            content = json.loads(Path(path).read_text(encoding="utf-8"))
+            content["rewards"] = {
+                name: RewardScores(**scores | {"values": tuple(map(tuple, scores["values"]))})
+                for name, scores in content["rewards"].items()
+            }
+            content["rows"] = tuple(_row(row) for row in content["rows"])
+            content["row_ids"] = tuple(content["row_ids"])
+            content["failures"] = {int(index): why for index, why in content["failures"].items()}
+            return cls(**content)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"{path} cannot be read ({type(error).__name__}: {error}). Expected the JSON that "
+                "EvaluationResult.save wrote."
+            ) from error
+
+    def save_html(self, path: str | Path) -> None:
+        """Write the kept rows as one HTML file with their images; see `pages.save_html`."""
+        from .pages import save_html
+
+        save_html({"": self}, path)
+
+    def save_png(self, path: str | Path, columns: int = 4) -> None:
+        """Draw the kept rows' first images and completions; see `pictures.save_png`."""
+        from .pictures import save_png
+
+        save_png(self, path, columns)
+
+
+def cell(text: str) -> str:
+    """Text for a cell of a Markdown table."""
+    return " ".join(text.replace("|", "\\|").split())
+
+
+def _row(row: dict) -> EvaluatedRow:
+    rewards = {name: tuple(values) for name, values in row["rewards"].items()}
+    texts = {"completions": tuple(row["completions"]), "images": tuple(row["images"])}
+    return EvaluatedRow(**row | texts | {"rewards": rewards})

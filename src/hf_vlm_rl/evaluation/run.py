@@ -1,0 +1,193 @@
+"""`evaluate`: a policy's completions for a dataset, and what rewards make of them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+from peft import PeftModel
+from tqdm.auto import tqdm
+
+from ..modes import evaluating
+from ..policy import VLMPolicy
+from ..reward_calls import call, columns_as_lists, unique_names
+from .generate import NO_SAMPLING, complete, seeded
+from .ranks import Ranks, gathered
+from .result import EvaluationResult
+from .rows import Encoded, encode, read, windows
+from .tally import Done, Tally
+from .thumbnails import thumbnails
+
+# Batches that are encoded together and sorted by length.
+WINDOW = 16
+
+
+def evaluate(
+    policy: Any,
+    dataset: Iterable[Mapping[str, Any]],
+    reward_funcs: Callable | Sequence[Callable],
+    *,
+    batch_size: int = 8,
+    num_generations: int = 1,
+    do_sample: bool | None = None,
+    max_new_tokens: int = 512,
+    thresholds: Mapping[str, float] | None = None,
+    confidence: float = 0.95,
+    seed: int = 0,
+    keep_rows: int = 100,
+    on_error: Literal["raise", "skip"] = "raise",
+    distributed: bool = False,
+    progress: bool = False,
+    **generation_kwargs: Any,
+) -> EvaluationResult:
+    """Generate completions for every row of a dataset and reward them.
+
+    ```python
+    result = evaluate(policy, held_out, [iou_reward, format_reward], batch_size=16)
+    print(result)
+    ```
+
+    Training mode and torch's random numbers are afterwards as they were.
+
+    Args:
+        policy: An `AutoVLMPolicy`, or a `PeftModel` around one.
+        dataset: Rows in TRL's columns: `prompt` (a string or messages), `image` or `images` where there are
+            some, and what the rewards read. A `datasets.Dataset`, also a streaming one, or a list of dicts.
+        reward_funcs: TRL reward functions, called as `GRPOTrainer` calls them.
+        batch_size: Completions generated at once.
+        num_generations: Completions per row; more than 1 needs sampling.
+        do_sample: Sample instead of taking the likeliest token. Default: if `num_generations` > 1.
+        max_new_tokens: Longest completion.
+        thresholds: By the reward's name, from which value on a completion passes, for pass@k.
+        confidence: Level of the intervals, in (0, 1).
+        seed: Of the sampling. The same seed, `batch_size` and number of processes give the same completions.
+        keep_rows: Of this many first rows, texts and thumbnails are kept to look at.
+        on_error: "raise", or "skip" to leave out rows that cannot be encoded, and count them. Errors of
+            reward functions are always raised.
+        distributed: Every process of a distributed run calls this, and they share the rows; all of them get
+            the result. Rewards are computed by the first.
+        progress: Show a progress bar.
+        **generation_kwargs: For `generate`: `temperature`, `top_p`, ...
+
+    Raises:
+        ImageError: If a row's images are unusable; names the row.
+        RewardError: If a reward function fails; see `reward_calls`.
+        ValueError: If an argument is out of range, a row has no prompt or the dataset has no row.
+    """
+    functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
+    names = unique_names(functions)
+    do_sample = num_generations > 1 if do_sample is None else do_sample
+    _check(policy, names, batch_size, num_generations, do_sample, thresholds, confidence, on_error)
+    if "num_return_sequences" in generation_kwargs:
+        raise ValueError("Got num_return_sequences. Expected num_generations.")
+    options = ({} if do_sample else NO_SAMPLING) | {"use_cache": True} | generation_kwargs
+    options |= {"do_sample": do_sample, "max_new_tokens": max_new_tokens}
+    settings = {key: value for key, value in options.items() if isinstance(value, bool | int | float | str)}
+    settings |= {"num_generations": num_generations, "batch_size": batch_size, "seed": seed}
+    ranks = Ranks(policy, distributed)
+    if ranks.sharded:
+        options["synced_gpus"] = True  # none stops generating before the others
+    generating = _Generating(policy, num_generations, batch_size, options, keep_rows, on_error == "skip")
+    tally = Tally(names)
+    total = len(dataset) if hasattr(dataset, "__len__") else None
+    size = max(1, batch_size * WINDOW // num_generations) * (1 if ranks.sharded else ranks.count)
+    with (
+        evaluating(policy),
+        # Processes that do the same rows must sample the same tokens.
+        seeded(policy, seed if ranks.sharded else seed + ranks.index),
+        gathered(policy),
+        tqdm(total=total, disable=not (progress and ranks.index == 0), desc="evaluating") as bar,
+    ):
+        for window in windows(dataset, size):
+            done = sorted(ranks.gather(partial(generating, ranks.own(window))), key=lambda row: row.index)
+            rewards, prompts = ranks.on_first(
+                partial(_score, dict(window), done, functions, names, keep_rows)
+            )
+            tally.add(done, rewards, prompts)
+            bar.update(len(window))
+    return tally.result(thresholds or {}, confidence, settings)
+
+
+@dataclass(frozen=True)
+class _Generating:
+    """Rows of a window to rows with completions."""
+
+    policy: Any
+    copies: int
+    batch_size: int
+    options: dict[str, Any]
+    keep_rows: int
+    skip: bool
+
+    def __call__(self, window: list[tuple[int, Mapping[str, Any]]]) -> list[Done]:
+        encoded = {index: self._encoded(index, row) for index, row in window}
+        good = {index: one for index, one in encoded.items() if isinstance(one, Encoded)}
+        texts = complete(self.policy, list(good.values()), self.copies, self.batch_size, self.options)
+        done = [Done(index, failure=one) for index, one in encoded.items() if index not in good]
+        for (index, one), completions in zip(good.items(), texts, strict=True):
+            shown = thumbnails(self.policy.processing_class, one.tickets) if index < self.keep_rows else ()
+            done.append(Done(index, one.row_id, tuple(completions), shown))
+        return done
+
+    def _encoded(self, index: int, row: Mapping[str, Any]) -> Encoded | str:
+        try:
+            return encode(self.policy.processing_class, index, row)
+        except ValueError as error:
+            if not self.skip:
+                raise
+            return str(error)
+
+
+def _score(
+    window: Mapping[int, Mapping[str, Any]],
+    done: list[Done],
+    functions: list[Callable],
+    names: list[str],
+    keep_rows: int,
+) -> tuple[list[list[tuple]], list[str]]:
+    """Per reward, the values of each row without a failure; and the texts of the prompts to keep."""
+    good = [(read(row.index, window[row.index]), row) for row in done if row.failure is None]
+    texts = [row.text for row, _ in good if row.index < keep_rows]
+    repeated = [(row, one) for row, own in good for one in own.completions]
+    if not repeated:
+        return [[] for _ in functions], texts
+    arguments = {
+        "prompts": [row.prompt for row, _ in repeated],
+        "completions": [row.said(one.text) for row, one in repeated],
+        "completion_ids": [one.ids for _, one in repeated],
+    }
+    arguments |= columns_as_lists([row.columns for row, _ in repeated])
+    copies = len(repeated) // len(good)
+    flat = [call(function, name, arguments) for function, name in zip(functions, names, strict=True)]
+    return [
+        [tuple(own[start : start + copies]) for start in range(0, len(own), copies)] for own in flat
+    ], texts
+
+
+def _check(
+    policy: Any,
+    names: list[str],
+    batch_size: int,
+    num_generations: int,
+    do_sample: bool,
+    thresholds: Mapping[str, float] | None,
+    confidence: float,
+    on_error: str,
+) -> None:
+    inner = policy.get_base_model() if isinstance(policy, PeftModel) else policy
+    if not isinstance(inner, VLMPolicy):
+        raise ValueError(
+            f"Got a {type(policy).__name__}. Expected an AutoVLMPolicy, or a PeftModel around one."
+        )
+    if not names:
+        raise ValueError("Got no reward function. Expected at least one.")
+    if batch_size < 1 or num_generations < 1:
+        raise ValueError(f"Got {batch_size=} and {num_generations=}. Expected at least 1.")
+    if num_generations > 1 and not do_sample:
+        raise ValueError(f"Got {num_generations=} with do_sample=False: they would all be the same.")
+    if unknown := sorted(set(thresholds or {}) - set(names)):
+        raise ValueError(f"Got thresholds for {unknown}. Expected names of rewards: {names}.")
+    if not 0 < confidence < 1 or on_error not in ("raise", "skip"):
+        raise ValueError(
+            f"Got {confidence=} and {on_error=}. Expected a level such as 0.95, and 'raise' or 'skip'."
+        )

@@ -1,0 +1,94 @@
+"""What is known of the rows that are done: enough for the result, whatever the dataset's size."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .generate import Completion
+from .result import EvaluatedRow, EvaluationResult, RewardScores
+
+
+@dataclass(frozen=True)
+class Done:
+    """A row with its completions, or why there are none.
+
+    Attributes:
+        index: In the dataset.
+        row_id: See `rows.Encoded`.
+        completions: As many as generations.
+        images: Thumbnails, for rows that are kept.
+        failure: A message.
+    """
+
+    index: int
+    row_id: str = ""
+    completions: tuple[Completion, ...] = ()
+    images: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+@dataclass
+class Tally:
+    """Adds up rows in the dataset's order.
+
+    Args:
+        names: Of the rewards.
+    """
+
+    names: Sequence[str]
+    values: list[list[tuple[float | None, ...]]] = field(init=False)
+    row_ids: list[str] = field(default_factory=list)
+    rows: list[EvaluatedRow] = field(default_factory=list)
+    failures: dict[int, str] = field(default_factory=dict)
+    completions: int = 0
+    clipped: int = 0
+    tokens: int = 0
+
+    def __post_init__(self):
+        self.values = [[] for _ in self.names]
+
+    def add(self, done: Sequence[Done], rewards: Sequence[Sequence[tuple]], prompts: Sequence[str]) -> None:
+        """Take in a window.
+
+        Args:
+            done: Its rows.
+            rewards: Per reward, the values of each row without a failure.
+            prompts: Of the first of these rows, the texts; they are kept.
+        """
+        self.failures |= {row.index: row.failure for row in done if row.failure is not None}
+        good = [row for row in done if row.failure is None]
+        for column, own in zip(self.values, rewards, strict=True):
+            column += own
+        for row, prompt, *values in zip(good, prompts, *rewards, strict=False):
+            texts = tuple(one.text for one in row.completions)
+            by_name = dict(zip(self.names, values, strict=True))
+            self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images))
+        self.row_ids += [row.row_id for row in good]
+        every = [one for row in good for one in row.completions]
+        self.completions += len(every)
+        self.clipped += sum(one.clipped for one in every)
+        self.tokens += sum(len(one.ids) for one in every)
+
+    def result(
+        self, thresholds: Mapping[str, float], confidence: float, settings: Mapping[str, Any]
+    ) -> EvaluationResult:
+        """The result.
+
+        Raises:
+            ValueError: If no row was evaluated.
+        """
+        if not self.completions:
+            first = next(iter(self.failures.values()), "the dataset is empty")
+            raise ValueError(f"No row was evaluated, {len(self.failures)} failed. The first: {first}")
+        return EvaluationResult(
+            rewards={
+                name: RewardScores(tuple(column), thresholds.get(name), confidence)
+                for name, column in zip(self.names, self.values, strict=True)
+            },
+            row_ids=tuple(self.row_ids),
+            rows=tuple(self.rows),
+            failures=self.failures,
+            clipped=self.clipped / self.completions,
+            mean_length=self.tokens / self.completions,
+            settings=dict(settings),
+        )

@@ -1,0 +1,107 @@
+"""`hf-vlm-rl eval` on files, saved datasets and adapters."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from datasets import Dataset, DatasetDict
+from peft import get_peft_model
+
+from hf_vlm_rl import cli
+from hf_vlm_rl.evaluation import EvaluationResult, evaluate
+from hf_vlm_rl.rewards import normalized_match_reward
+from tests.evaluation.rows import mixture, short, user
+from tests.images import photo
+
+REWARDS = ["--rewards", "normalized_match_reward", "tests.evaluation.rows:short"]
+OPTIONS = [*REWARDS, "--max-new-tokens", "5", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    """A jsonl file with the paths of its images."""
+    folder = tmp_path_factory.mktemp("rows")
+    photo("cat", (112, 112)).save(folder / "cat.png")
+    lines = [
+        {"prompt": user("What is it?"), "images": ["cat.png"], "answer": "a cat"},
+        {"prompt": user("Say hello."), "images": [], "answer": "hello"},
+    ]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return folder / "rows.jsonl"
+
+
+def test_a_file_of_rows_gives_what_evaluate_gives(
+    rows, checkpoint, shared_policy, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)  # images are found from the file, not from here
+    out = tmp_path / "out"
+    assert cli.main(["eval", str(checkpoint("internvl")), str(rows), *OPTIONS, "--out", str(out)]) == 0
+    expected = evaluate(
+        shared_policy,
+        [
+            {"prompt": user("What is it?"), "images": [rows.parent / "cat.png"], "answer": "a cat"},
+            {"prompt": user("Say hello."), "images": [], "answer": "hello"},
+        ],
+        [normalized_match_reward, short],
+        max_new_tokens=5,
+    )
+    assert EvaluationResult.load(out / "result.json") == expected
+    assert capsys.readouterr().out == f"{expected}\n"
+    assert "What is it?" in (out / "result.html").read_text()
+
+
+def test_an_adapter_is_compared_with_its_base(rows, checkpoint, policy_for, tmp_path, capsys):
+    policy = policy_for("internvl")
+    get_peft_model(policy, policy.lora_config(r=4, init_lora_weights=False)).save_pretrained(
+        tmp_path / "adapter"
+    )
+    base, adapter = str(tmp_path / "base"), str(tmp_path / "adapter")
+    assert cli.main(["eval", str(checkpoint("internvl")), str(rows), *OPTIONS, "--out", base]) == 0
+    before = ["--before", f"{base}/result.json", "--out", str(tmp_path / "out")]
+    assert cli.main(["eval", adapter, str(rows), *OPTIONS, *before]) == 0
+    assert "| short | 2 | " in capsys.readouterr().out.split("difference")[1]
+    assert (tmp_path / "out" / "comparison.html").exists()
+
+
+def test_a_split_of_a_saved_dataset_and_its_first_rows(checkpoint, tmp_path, capsys):
+    held_out = Dataset.from_list([row for row in mixture() if row["images"]])
+    DatasetDict(test=held_out, train=held_out).save_to_disk(tmp_path / "rows")
+    command = ["eval", str(checkpoint("internvl")), str(tmp_path / "rows"), *OPTIONS]
+    assert cli.main([*command, "--limit", "1", "--num-generations", "2"]) == 0
+    assert "1 rows, 2 completion(s) each" in capsys.readouterr().out
+    assert cli.main([*command, "--split", "validation"]) == 1
+    assert "no split 'validation'. Expected one of ['test', 'train']" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--rewards", "no_such_reward"], "Got the reward 'no_such_reward'"),
+        (["--rewards", "nowhere:reward"], "No module named 'nowhere'"),
+        (["--rewards", "IoUReward"], "write a module with an instance"),
+        (["--rewards", "iou_reward"], "reads the column 'box', which is missing"),
+        (["--before", "nowhere.json"], "nowhere.json"),
+    ],
+)
+def test_what_cannot_be_done_ends_with_status_1_and_says_why(changed, message, rows, checkpoint, capsys):
+    assert cli.main(["eval", str(checkpoint("internvl")), str(rows), *OPTIONS, *changed]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, capsys):
+    (tmp_path / "rows.txt").touch()
+    assert cli.main(["eval", "no/model", str(tmp_path / "rows.txt"), *OPTIONS]) == 1
+    assert "one of the suffixes" in capsys.readouterr().err
+
+
+def test_the_options_are_known_without_torch():
+    script = "import sys; from hf_vlm_rl.evaluation import command; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_help_names_the_options(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["eval", "--help"])
+    assert stopped.value.code == 0
+    assert "--num-generations" in capsys.readouterr().out

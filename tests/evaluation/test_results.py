@@ -1,0 +1,170 @@
+"""Results: tables, files, pictures and comparisons."""
+
+import builtins
+import dataclasses
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import PIL.Image
+import pytest
+
+from hf_vlm_rl import AdapterCardData
+from hf_vlm_rl.evaluation import EvaluationResult, compare, evaluate
+from hf_vlm_rl.evaluation.result import EvaluatedRow, RewardScores
+from tests.evaluation.rows import OPTIONS, mixture, short, starts
+
+ATTACK = "<script>alert(1)</script> {{ 7 * 7 }} $\\frac{1}$ | a\n| b"
+
+
+def result_of(rows=10, said="", **values):
+    """A result with one completion per row."""
+    rewards = {name: RewardScores(tuple((value,) for value in own)) for name, own in values.items()}
+    kept = tuple(
+        EvaluatedRow(index, said, (said,), {name: of.values[index] for name, of in rewards.items()})
+        for index in range(rows)
+    )
+    settings = {"num_generations": 1, "max_new_tokens": 5}
+    return EvaluationResult(rewards, tuple(map(str, range(rows))), kept, {}, 0.25, 3.0, settings)
+
+
+class Tags(HTMLParser):
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.sources, self.words = [], [], []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.sources += [value for name, value in attrs if name in ("src", "href", "srcset")]
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_the_table_shows_means_intervals_and_how_they_were_made(sampled, greedy):
+    head, _, first, second, _, about = sampled.table().splitlines()
+    assert head == "| reward | n | mean | pass@1 | pass@2 | pass@4 | interval |"
+    mean = sampled.rewards["short"].mean
+    assert first.startswith(f"| short | 5 | {mean.value:.3f} [{mean.interval[0]:.3f}, ")
+    assert second.startswith("| starts | 4 |")
+    assert "| - | - | - | bootstrap |" in second
+    assert about == "5 rows, 4 completion(s) each, 100% cut at 5 tokens; [95 %]."
+    assert str(greedy) == greedy.table()
+
+
+def test_a_result_is_the_same_after_saving_and_loading(sampled, tmp_path):
+    sampled.save(tmp_path / "result.json")
+    loaded = EvaluationResult.load(tmp_path / "result.json")
+    assert loaded == sampled
+    assert loaded.table() == sampled.table()
+    failed = dataclasses.replace(sampled, failures={7: "why"})
+    failed.save(tmp_path / "result.json")
+    assert EvaluationResult.load(tmp_path / "result.json") == failed
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"rewards": {}}', '{"rewards": {"a": 1}}'])
+def test_a_file_that_is_no_result_is_refused(content, tmp_path):
+    (tmp_path / "result.json").write_text(content)
+    with pytest.raises(ValueError, match=r"result.json cannot be read .* that EvaluationResult.save wrote"):
+        EvaluationResult.load(tmp_path / "result.json")
+
+
+def test_the_page_shows_what_a_model_wrote_as_text(tmp_path):
+    result_of(rows=2, said=ATTACK, **{"<b>r": [1.0, None]}).save_html(tmp_path / "page.html")
+    page = Tags((tmp_path / "page.html").read_text())
+    assert "script" not in page.tags
+    assert "b" not in page.tags
+    assert page.words.count(ATTACK) == 4
+    assert "<b>r: 1" in page.words
+    assert "<b>r: -" in page.words
+
+
+def test_the_page_stands_alone(greedy, tmp_path):
+    greedy.save_html(tmp_path / "page.html")
+    page = Tags((tmp_path / "page.html").read_text())
+    assert len(page.sources) == 4  # one image, one in the message, two
+    assert all(source.startswith("data:image/jpeg;base64,") for source in page.sources)
+    lines = {line for words in page.words for line in words.splitlines()}
+    assert all(lines.issuperset(row.completions[0].splitlines()) for row in greedy.rows)
+    assert page.tags.count("article") == 5
+
+
+def test_only_the_first_rows_are_kept_with_small_images(shared_policy):
+    result = evaluate(shared_policy, mixture(), short, keep_rows=2, **OPTIONS)
+    assert (len(result.rows), result.n) == (2, 5)
+    assert [len(row.images) for row in result.rows] == [1, 0]
+    assert len(result.rows[0].images[0]) < 20_000
+
+
+def test_the_picture_shows_images_and_takes_any_text(greedy, tmp_path):
+    rows = tuple(dataclasses.replace(row, completions=(ATTACK + "\x00\u4e2d",)) for row in greedy.rows[:1])
+    dataclasses.replace(greedy, rows=rows).save_png(tmp_path / "one.png", columns=3)
+    drawn = np.asarray(PIL.Image.open(tmp_path / "one.png").convert("RGB"))
+    assert drawn.std() > 20
+    with pytest.raises(ValueError, match="none with an image"):
+        result_of(r=[1.0] * 10).save_png(tmp_path / "none.png")
+
+
+def test_without_matplotlib_the_picture_says_what_to_install(greedy, tmp_path, monkeypatch):
+    stock = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.startswith("matplotlib"):
+            raise ImportError(name)
+        return stock(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    with pytest.raises(ImportError, match=r"pip install 'hf-vlm-rl\[demo\]'"):
+        greedy.save_png(tmp_path / "one.png")
+
+
+def test_a_comparison_pairs_rows():
+    before = result_of(right=[0.0] * 6 + [1.0] * 4, score=[0.1 * row for row in range(10)])
+    after = result_of(
+        right=[1.0] * 5 + [0.0] + [1.0] * 3 + [0.0], score=[0.1 * row + 0.2 for row in range(10)]
+    )
+    found = compare(before, after).rewards
+    assert (found["right"].better, found["right"].worse) == (5, 1)
+    assert found["right"].difference.value == pytest.approx(0.4)
+    assert found["right"].p_value == pytest.approx(2 * 7 / 2**6)
+    assert found["right"].difference.method == "bonett-price"
+    # Each row rose by the same: paired, the difference has no spread, though the rows differ.
+    assert found["score"].difference.interval == pytest.approx((0.2, 0.2))
+    assert found["score"].p_value is None
+
+
+def test_rows_without_a_value_on_either_side_are_left_out():
+    before, after = result_of(rows=3, r=[None, 0.5, 1.0]), result_of(rows=3, r=[1.0, None, 0.25])
+    change = compare(before, after).rewards["r"]
+    assert (change.difference.n, change.before.value, change.after.value) == (1, 1.0, 0.25)
+    nothing = compare(result_of(rows=1, r=[None]), result_of(rows=1, r=[1.0]))
+    assert "| r | 0 | - | - | - | 0 / 0 | - |" in nothing.table()
+    assert nothing.evaluations("D") == []
+
+
+def test_a_comparison_is_what_the_card_shows(greedy, sampled, tmp_path):
+    found = compare(greedy, sampled)
+    evaluations = found.evaluations("Mixture", metrics={"short": "accuracy"}, split="test")
+    assert [(item.metric, item.n, item.split) for item in evaluations] == [
+        ("accuracy", 5, "test"),
+        ("starts", 4, "test"),
+    ]
+    assert evaluations[0].before == greedy.rewards["short"].mean.value
+    assert evaluations[0].after_ci == sampled.rewards["short"].mean.interval
+    results = AdapterCardData(evaluations=evaluations).metadata()["model-index"][0]["results"]
+    assert [metric["name"] for metric in results[0]["metrics"]] == ["accuracy", "starts"]
+    (alone, _) = sampled.evaluations("Mixture")
+    assert (alone.before, alone.after) == (None, evaluations[0].after)
+    found.save_html(tmp_path / "page.html")
+    words = Tags((tmp_path / "page.html").read_text()).words
+    assert (words.count("before"), words.count("after")) == (5, 20)
+    assert re.search(r"better / worse", "".join(words))
+
+
+def test_results_of_other_rows_are_not_compared(greedy, shared_policy):
+    other = evaluate(shared_policy, mixture()[::-1], [short, starts], **OPTIONS)
+    with pytest.raises(ValueError, match="the first that differ: 0"):
+        compare(greedy, other)
+    with pytest.raises(ValueError, match="Expected one in both"):
+        compare(result_of(a=[1.0] * 10), result_of(b=[1.0] * 10))

@@ -5,6 +5,7 @@ Run `make docs`. A test fails when the page is not what this script writes.
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "families.md"
@@ -19,9 +20,22 @@ A family is a `config.model_type` of transformers. "yes" means that `make test` 
 random model: the conformance contract on policies, and stock GRPO and DPO on TRL 1.12 and the
 newest TRL.
 
-| `model_type` | conformance | GRPO | DPO | image options | what is special |
-|---|---|---|---|---|---|
+"boxes" is how the makers' models write one, here the left half of an image of 640 x 480 pixels; "-" where
+they document none. See [rewards.md](rewards.md).
+
+| `model_type` | conformance | GRPO | DPO | image options | boxes | what is special |
+|---|---|---|---|---|---|---|
 """
+
+
+def boxes(family: Any) -> str:
+    """How the family's models write a box that covers the left half of 640 x 480 pixels."""
+    from hf_vlm_rl.coordinates import BoxCoordinates
+
+    if family.boxes is None:
+        return "-"
+    text = BoxCoordinates(family.boxes).to_text([0, 0, 320, 480], (640, 480), "cat").replace("|", "\\|")
+    return f"`{text}`" + (", pixels after the resize" if family.boxes.scale is None else "")
 
 
 def page() -> str:
@@ -35,7 +49,8 @@ def page() -> str:
         excepted = any(family.model_type in reasons for reasons in EXCEPTIONS.values())
         options = ", ".join(f"`{option}`" for option in family.processor_options) or "-"
         conformance = "yes, but see below" if excepted else "yes"
-        lines.append(f"| `{family.model_type}` | {conformance} | yes | yes | {options} | {family.note} |\n")
+        cells = (f"`{family.model_type}`", conformance, "yes", "yes", options, boxes(family), family.note)
+        lines.append(f"| {' | '.join(cells)} |\n")
     notes = ["\n## Where the contract does not hold\n\n"]
     for clause, reasons in EXCEPTIONS.items():
         notes += [f"- {clause}: `{family}` - {reason}.\n" for family, reason in reasons.items()]

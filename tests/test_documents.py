@@ -15,8 +15,16 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 DOCUMENTS = [
     ROOT / name
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/families.md", "docs/trainers.md")
+    for name in (
+        "README.md",
+        "CONTRIBUTING.md",
+        "CHANGELOG.md",
+        "model_cards/README.md",
+        "benchmarks/README.md",
+        "examples/README.md",
+    )
 ]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
 
 
 def test_the_support_matrix_is_what_the_table_gives():

@@ -1,15 +1,26 @@
 """Vision-language models as policies for TRL's stock trainers."""
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from .errors import CheckpointError, ImageError, RewardError, TicketError, UnsupportedModelError
+from .errors import (
+    CheckpointError,
+    ColumnError,
+    ImageError,
+    PushError,
+    RewardError,
+    TicketError,
+    UnsupportedModelError,
+)
+from .lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from .auto import AutoVLMPolicy
     from .auto_scored import AutoVLMRewardModel, AutoVLMValueModel
+    from .cards import AdapterCardData, Evaluation
+    from .coordinates import BoxCoordinates
     from .critic import shared_critic
-    from .families import VLMFamily, register_family
+    from .families import BoxFormat, VLMFamily, register_family
+    from .hub import push_adapter, push_folder, push_with_card, save_adapter
     from .policy import VLMPolicy
     from .processing import VLMTokenizer
     from .registration import register
@@ -21,27 +32,41 @@ __version__ = "0.1.0"
 
 # Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
 _HOME = {
+    "AdapterCardData": "cards",
     "AutoVLMPolicy": "auto",
     "AutoVLMRewardModel": "auto_scored",
     "AutoVLMValueModel": "auto_scored",
+    "BoxCoordinates": "coordinates",
+    "BoxFormat": "families",
+    "Evaluation": "cards",
     "ImageStore": "store",
     "RewardFunctionModel": "reward_model",
     "TicketCodec": "tickets",
     "VLMFamily": "families",
     "VLMPolicy": "policy",
     "VLMTokenizer": "processing",
+    "push_adapter": "hub",
+    "push_folder": "hub",
+    "push_with_card": "hub",
     "register": "registration",
     "register_family": "families",
+    "save_adapter": "hub",
     "shared_critic": "critic",
 }
 
 __all__ = [
+    "AdapterCardData",
     "AutoVLMPolicy",
     "AutoVLMRewardModel",
     "AutoVLMValueModel",
+    "BoxCoordinates",
+    "BoxFormat",
     "CheckpointError",
+    "ColumnError",
+    "Evaluation",
     "ImageError",
     "ImageStore",
+    "PushError",
     "RewardError",
     "RewardFunctionModel",
     "TicketCodec",
@@ -50,16 +75,17 @@ __all__ = [
     "VLMFamily",
     "VLMPolicy",
     "VLMTokenizer",
+    "push_adapter",
+    "push_folder",
+    "push_with_card",
     "register",
     "register_family",
+    "save_adapter",
     "shared_critic",
 ]
 
 
-def __getattr__(name: str):
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f".{_HOME[name]}", __name__), name)
+__getattr__ = loaded_on_use(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

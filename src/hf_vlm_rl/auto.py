@@ -3,7 +3,6 @@
 import functools
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import transformers
@@ -11,28 +10,21 @@ from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, Proce
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from .adapters import check_processor, find_adapter, load_on_base
+from .commits import loaded_commit
 from .errors import UnsupportedModelError
 from .families import VLMFamily, family_for, register_family
 from .formats import ORIGINAL_FORMATS
+from .hub_arguments import HUB_ARGUMENTS, file_arguments
 from .policy import VLMPolicy, make_policy
 from .processing import VLMTokenizer
 from .processing_state import ProcessingState
+from .quantization import decoder_only, keep_layout
 from .retype import retype
 from .sharing.switch import Mode
 from .store import ImageStore
 from .turns import end_of_turn, opening_after_bos
 
-# Arguments that say where a checkpoint is: for the config, the model and the processor alike.
-HUB_ARGUMENTS = (
-    "cache_dir",
-    "force_download",
-    "local_files_only",
-    "proxies",
-    "revision",
-    "subfolder",
-    "token",
-    "trust_remote_code",
-)
 PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
 
 
@@ -62,13 +54,18 @@ class AutoVLMPolicy:
         max_tiles: int | None = None,
         image_store: ImageStore | None = None,
         sharing: Mode = "auto",
+        base_model: str | os.PathLike | None = None,
+        base_revision: str | None = None,
+        trainable: bool = False,
+        merge: bool = False,
         **kwargs: Any,
-    ) -> PreTrainedModel:
+    ) -> Any:
         """Load a checkpoint.
 
         Args:
-            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows, or
-                of one in an original format that this package reads (`formats.ORIGINAL_FORMATS`).
+            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows, of
+                one in an original format that this package reads (`formats.ORIGINAL_FORMATS`), or of a
+                PEFT adapter, whose base is then found and loaded.
             min_pixels: Smallest image area after resizing, in pixels (Qwen families).
             max_pixels: Largest image area after resizing, in pixels (Qwen families).
             min_tiles: Fewest tiles per image, thumbnail aside (InternVL).
@@ -76,44 +73,47 @@ class AutoVLMPolicy:
             image_store: Where tickets find their images. Default: the process-wide store.
             sharing: Compute the prompt that rows have in common once per forward: "auto" where it
                 pays, True wherever it is exact, False never. The results are the same.
-            **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`,
-                `quantization_config`, `device_map`, `revision`, `token`, `cache_dir`,
-                `local_files_only`, `trust_remote_code` (default False), ...
+            base_model: For an adapter whose base has moved: its base, as Hub id or directory.
+            base_revision: For an adapter: revision of its base. Default: the one it was trained on.
+            trainable: For an adapter: train it further.
+            merge: For an adapter: add it into the base's weights.
+            **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`, `device_map`,
+                `revision` and `subfolder` (of the adapter, if it is one), `token`, `cache_dir`,
+                `local_files_only`, `trust_remote_code` (default False), ... A `quantization_config`
+                for bitsandbytes quantises the decoder alone, unless it has `llm_int8_skip_modules`.
 
         Returns:
             The stock `PreTrainedModel` of the checkpoint, re-typed in place (see `policy`), with
-            `.processing_class` for the trainer.
+            `.processing_class` for the trainer. For an adapter, a stock `PeftModel` around the policy,
+            whose attributes it forwards (`processing_class`, `chat`, ...); with `merge`, the policy.
 
         Raises:
+            CheckpointError: If an adapter's files are missing, damaged or pickled, its tensors do not
+                fit its base, or it changes nothing and is not to be trained.
             UnsupportedModelError: If no family describes the checkpoint.
-            ValueError: If an image option does not exist for its family.
+            ValueError: If an image option does not exist for its family; if an argument is for
+                adapters and the checkpoint is none, or contradicts another.
         """
         source = os.fspath(pretrained_model_name_or_path)
         hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
-        located = {key: value for key, value in hub.items() if key != "trust_remote_code"}
-        config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
-        if not config_dict and (Path(source) / "adapter_config.json").is_file():
-            raise UnsupportedModelError(
-                f"{source!r} holds a PEFT adapter and no model. Load its base with AutoVLMPolicy, "
-                "then PeftModel.from_pretrained(policy, adapter)."
-            )
-        model_type = config_dict.get("model_type")
-        original = ORIGINAL_FORMATS.get(model_type)
-        family = family_for(original.family if original else model_type, source)
         given = (min_pixels, max_pixels, min_tiles, max_tiles)
-        options = _image_options(family, dict(zip(PROCESSOR_OPTIONS, given, strict=True)))
-        config = kwargs.pop("config", None)
-        if original:
-            checkpoint = original.module.open_checkpoint(source, config_dict, located, **options)
-            config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
-        else:
-            if config is None:
-                config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
-            processor = load_processor(source, hub, options)
-            model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
-            load = functools.partial(model_class.from_pretrained, source, **hub)
-        processing_class = make_processing_class(processor, config, family, image_store)
-        return _finish(load(config=config, **kwargs), processing_class, sharing)
+        options = dict(zip(PROCESSOR_OPTIONS, given, strict=True))
+        load = functools.partial(_load, options=options, image_store=image_store, sharing=sharing)
+        asked = {
+            "base_model": base_model,
+            "base_revision": base_revision,
+            "trainable": trainable,
+            "merge": merge,
+        }
+        adapter = find_adapter(source, hub)
+        if adapter is not None:
+            return load_on_base(adapter, load, kwargs, **asked)
+        if named := [key for key, value in asked.items() if value]:
+            raise ValueError(
+                f"Got {', '.join(named)} for {source!r}, which holds a model and no adapter_config.json. "
+                "These arguments are for adapters."
+            )
+        return load(source, hub, kwargs=kwargs)
 
     @classmethod
     def from_config(
@@ -162,6 +162,45 @@ class AutoVLMPolicy:
     def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
         """Add a family for this process; see `hf_vlm_rl.register_family`."""
         register_family(family, exist_ok)
+
+
+def _load(
+    source: str,
+    hub: Mapping[str, Any],
+    *,
+    options: Mapping[str, int | None],
+    image_store: ImageStore | None,
+    sharing: Mode,
+    kwargs: Mapping[str, Any],
+    processor_at: tuple[str, Mapping[str, Any]] | None = None,
+) -> PreTrainedModel:
+    """A model's checkpoint as a policy; its processor from elsewhere if `processor_at` says so."""
+    located = file_arguments(hub)
+    config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
+    model_type = config_dict.get("model_type")
+    original = ORIGINAL_FORMATS.get(model_type)
+    family = family_for(original.family if original else model_type, source)
+    options = _image_options(family, options)
+    kwargs = decoder_only(kwargs, family)
+    config = kwargs.pop("config", None)
+    if original:
+        checkpoint = original.module.open_checkpoint(source, config_dict, located, **options)
+        config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
+    else:
+        if config is None:
+            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+        load = functools.partial(model_class.from_pretrained, source, **hub)
+    if processor_at is not None and not original:  # saved copies of theirs resize with torchvision
+        processor = load_processor(*processor_at, options)
+        check_processor(processor, config, processor_at[0], source)
+    elif not original:
+        processor = load_processor(source, hub, options)
+    processing_class = make_processing_class(processor, config, family, image_store)
+    model = load(config=config, **kwargs)
+    keep_layout(model)
+    model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
+    return _finish(model, processing_class, sharing)
 
 
 def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:

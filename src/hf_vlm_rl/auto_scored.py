@@ -11,12 +11,14 @@ from transformers.models.auto.modeling_auto import (
     MODEL_MAPPING_NAMES,
 )
 
-from .auto import HUB_ARGUMENTS, load_processor, make_processing_class, stock_class
+from .auto import load_processor, make_processing_class, stock_class
 from .errors import CheckpointError, UnsupportedModelError
 from .families import VLMFamily, family_for
 from .formats import ORIGINAL_FORMATS
+from .hub_arguments import HUB_ARGUMENTS, file_arguments
 from .policy import make_backbone
 from .processing import VLMTokenizer
+from .quantization import decoder_only, keep_layout
 from .scored import scored_class
 
 HEAD = "score.weight"
@@ -67,7 +69,7 @@ class AutoVLMValueModel:
         """
         source = os.fspath(pretrained_model_name_or_path)
         hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
-        located = {key: value for key, value in hub.items() if key != "trust_remote_code"}
+        located = file_arguments(hub)
         config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
         model_type = config_dict.get("model_type")
         if model_type in ORIGINAL_FORMATS:
@@ -81,6 +83,7 @@ class AutoVLMValueModel:
         if config is None:
             config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
         config.num_labels = kwargs.pop("num_labels", 1)
+        kwargs = decoder_only(kwargs, family, head=HEAD.removesuffix(".weight"))
         if processing_class is None:
             processing_class = make_processing_class(load_processor(source, hub), config, family)
         _check_same_model(processing_class, config, family, source)
@@ -92,6 +95,7 @@ class AutoVLMValueModel:
             source, config=config, output_loading_info=True, **hub, **kwargs
         )
         _check_loaded(info, source)
+        keep_layout(model)
         if HEAD in info["missing_keys"]:
             warnings.warn(
                 f"{source!r} has no {HEAD}: it starts with random values. {cls._new_head}", stacklevel=2

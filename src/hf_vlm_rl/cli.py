@@ -8,6 +8,11 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from . import check
+from .evaluation import command as evaluation
+from .hub import command as push
+from .plan import command as plan
+
 
 @dataclass(frozen=True)
 class Command:
@@ -16,12 +21,12 @@ class Command:
     Attributes:
         help: One line for `--help`.
         arguments: Adds its arguments to a parser.
-        run: Does the work.
+        run: Does the work. Returns the exit status; None is 0.
     """
 
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], None]
+    run: Callable[[argparse.Namespace], int | None]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,13 +44,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         command.arguments(subparsers.add_parser(name, help=command.help, description=command.run.__doc__))
     arguments = parser.parse_args(argv)
     try:
-        COMMANDS[arguments.command].run(arguments)
+        return COMMANDS[arguments.command].run(arguments) or 0
     except (OSError, ValueError) as error:
         if arguments.command == "trl":
             raise
         print(f"hf-vlm-rl {arguments.command}: {error}", file=sys.stderr)  # noqa: T201
         return 1
-    return 0
 
 
 def _convert_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +90,11 @@ def _trl(arguments: argparse.Namespace) -> None:
 
 
 COMMANDS: dict[str, Command] = {
+    "check": Command("is a model supported, and what does an image cost?", check.arguments, check.run),
     "convert": Command("InternVL's original format to transformers'", _convert_arguments, _convert),
+    "eval": Command("rewards of a model or adapter on a dataset", evaluation.arguments, evaluation.run),
+    "plan": Command("the memory of a GRPO run, and settings that fit a GPU", plan.arguments, plan.run),
+    "push": Command("an adapter and its card to the Hub", push.arguments, push.run),
     "trl": Command("a TRL script, with models loaded as policies", _trl_arguments, _trl),
 }
 

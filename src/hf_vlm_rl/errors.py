@@ -1,7 +1,9 @@
 """The errors users see. Each inherits the standard exception a caller would already catch.
 
 - `CheckpointError`: files of a checkpoint are missing, damaged or do not fit its config.
+- `ColumnError`: a dataset column that a reward reads is missing or holds something else.
 - `ImageError`: an image cannot be used, or images and placeholders do not match.
+- `PushError`: the Hub refused an upload or could not be reached; the local files are complete.
 - `RewardError`: a reward function failed, or returned something that is no reward.
 - `TicketError`: a ticket is damaged, or the store has no image for it.
 - `UnsupportedModelError`: no family row describes the model.
@@ -14,8 +16,16 @@ class CheckpointError(OSError):
     """Files of a checkpoint are missing, damaged or do not fit its config."""
 
 
+class ColumnError(ValueError):
+    """A column that a reward reads is missing, or a row of it holds something else than expected."""
+
+
 class ImageError(ValueError):
     """An image cannot be read, or the images of a row do not fit its placeholders."""
+
+
+class PushError(OSError):
+    """The Hub refused an upload or could not be reached; the local files are complete."""
 
 
 class RewardError(RuntimeError):

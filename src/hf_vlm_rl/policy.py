@@ -13,15 +13,18 @@ from typing import Any
 import torch
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from .answers import chat
 from .families import VLMFamily
 from .feature_cache import FeatureCache
 from .lora import lora_config
+from .parts import freeze
 from .processing import VLMTokenizer
 from .prompt_rows import check_prompts
-from .resolve import locate, model_inputs, resolve, tickets_inside
+from .resolve import IDLE, locate, model_inputs, resolve, tickets_inside
 from .retype import Retyped, overriding, retype
-from .sharing.attention import attach
+from .sharded import is_sharded
 from .sharing.decoder import VLMDecoder
+from .sharing.hooks import attach
 from .sharing.prefill import prefill_once
 from .sharing.rows import share_prefixes
 from .sharing.switch import Mode, SharingSwitch, refusal
@@ -67,15 +70,20 @@ class VLMBackbone(Retyped):
     _vlm: _Carried
     _features: FeatureCache
     _sharing: SharingSwitch
+    generating = False
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
             kwargs, rows = resolve(self, kwargs)
+            idle = kwargs.pop(IDLE, None)
             if rows is not None:
                 kwargs |= share_prefixes(self, kwargs, rows)
-            return stock.forward(self, **kwargs)
+            output = stock.forward(self, **kwargs)
+            if idle is not None:
+                output.last_hidden_state = output.last_hidden_state + idle
+            return output
 
         return {"forward": forward}
 
@@ -144,19 +152,18 @@ class VLMPolicy(Retyped):
         """A `peft.LoraConfig` for this model; see `hf_vlm_rl.lora.lora_config`."""
         return lora_config(self, r, target, **peft_kwargs)
 
-    def freeze(self, vision: bool = True, projector: bool = True) -> "VLMPolicy":
-        """Stop gradients to the vision tower and projector (each if True). Returns the policy."""
-        projectors = [self.get_submodule(path) for path in self.family.projector]
-        parameters = [parameter for module in projectors for parameter in module.parameters()]
-        if vision:
-            inside = set(map(id, parameters))  # Qwen's projector is a part of its tower
-            for parameter in self.get_submodule(self.family.vision).parameters():
-                if id(parameter) not in inside:
-                    parameter.requires_grad_(False)
-        if projector:
-            for parameter in parameters:
-                parameter.requires_grad_(False)
+    def freeze(self, vision: bool = True, projector: bool = True, language: bool = False) -> "VLMPolicy":
+        """Stop gradients to the chosen parts; the others stay as they are. See `parts.freeze`.
+
+        Returns:
+            The policy.
+        """
+        freeze(self, vision, projector, language)
         return self
+
+    def chat(self, messages: Any, images: Any = None, **generation_kwargs: Any) -> str | list[str]:
+        """Answer one conversation or a list of them; see `hf_vlm_rl.answers.chat`."""
+        return chat(self, messages, images, **generation_kwargs)
 
     def _without_placeholders(self, output: Any) -> Any:
         """`output` with the logits of placeholders so low that they have no probability.
@@ -183,12 +190,17 @@ class VLMPolicy(Retyped):
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
         restored = kwargs.get("input_ids")
-        if rows is not None:
-            prefilled = prefill_once(self, kwargs, rows)
-            kwargs = prefilled or kwargs | model_inputs(self.base_model, restored, rows, kwargs)
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
-        output = generate(**kwargs)
+        self.base_model.generating = True
+        try:
+            if rows is not None:
+                sharded = is_sharded(self.base_model)
+                prefilled = prefill_once(self, kwargs, rows, sharded)
+                kwargs = prefilled or kwargs | model_inputs(self.base_model, restored, rows, kwargs, sharded)
+            output = generate(**kwargs)
+        finally:
+            self.base_model.generating = False
         if restored is not None and restored is not prompt:
             # Callers compare or re-use the prompt that they passed: give it back with its tickets.
             sequences = output if isinstance(output, torch.Tensor) else output.sequences
@@ -214,9 +226,9 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
     family = processing_class._vlm.family
     decoder = model.get_submodule(family.language)
-    attach(retype(decoder, VLMDecoder))
+    attached = attach(retype(decoder, VLMDecoder))
     backbone = retype(model.base_model, VLMBackbone)
     backbone._vlm = _Carried(processing_class)
     backbone._features = FeatureCache()
-    backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types))
+    backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types, attached))
     return model

@@ -13,10 +13,11 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from .auto import HUB_ARGUMENTS, AutoVLMPolicy, make_processing_class, stock_class
+from .auto import AutoVLMPolicy, make_processing_class, stock_class
 from .compat import require_trl_with_unknown_architectures
 from .families import FAMILIES, family_for
 from .formats import ORIGINAL_FORMATS
+from .hub_arguments import file_arguments
 
 ARCHITECTURE = "AutoVLMPolicy"
 
@@ -82,7 +83,7 @@ class _ProcessingClassLoader:
 
     @classmethod
     def from_pretrained(cls, source: str, **kwargs: Any):
-        located = {key: kwargs[key] for key in HUB_ARGUMENTS if key in kwargs and key != "trust_remote_code"}
+        located = file_arguments(kwargs)
         stored, _ = PreTrainedConfig.get_config_dict(source, **located)
         original = ORIGINAL_FORMATS[stored["model_type"]]
         checkpoint = original.module.open_checkpoint(source, stored, located)

@@ -12,7 +12,9 @@ import torch
 from .errors import ImageError, TicketError
 from .features import encode_images
 from .processing_state import ProcessingState
+from .sharded import is_sharded
 
+IDLE = "idle_tower_calls"
 CARRIERS = ("pixel_values", "image_grid_thw")
 
 
@@ -51,7 +53,9 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
     """
     kwargs, rows = locate(backbone, kwargs)
     if rows is not None:
-        kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs)
+        # Inside `generate`, ranks have met before its first forward.
+        sharded = not backbone.generating and is_sharded(backbone)
+        kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
     return kwargs, rows
 
 
@@ -149,7 +153,11 @@ def _continues(kwargs: Mapping[str, Any]) -> bool:
 
 
 def model_inputs(
-    backbone: Any, input_ids: torch.Tensor, rows: Sequence[RowImages], kwargs: dict[str, Any]
+    backbone: Any,
+    input_ids: torch.Tensor,
+    rows: Sequence[RowImages],
+    kwargs: dict[str, Any],
+    sharded: bool,
 ) -> dict[str, Any]:
     """What the stock forward takes in place of tickets: features, grids, token types.
 
@@ -158,13 +166,21 @@ def model_inputs(
         input_ids: (B, T), clean.
         rows: The images of each row.
         kwargs: The other arguments of the forward.
+        sharded: See `encode_images`.
+
+    Returns:
+        Arguments, and under `IDLE` what the loss must depend on, if anything.
     """
     processing = backbone.processing_class
     state: ProcessingState = processing._vlm
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
+    if tickets or sharded:
+        features, idle = encode_images(backbone, processing, tickets, sharded)
+        if idle is not None:
+            inputs[IDLE] = idle
     if tickets:
-        inputs["mm_encoder_outputs"] = {"image": encode_images(backbone, processing, tickets)}
+        inputs["mm_encoder_outputs"] = {"image": features}
         if state.family.grids:
             grids = [processing.processed(ticket).inputs["image_grid_thw"] for ticket in tickets]
             inputs["image_grid_thw"] = torch.cat(grids).to(input_ids.device)

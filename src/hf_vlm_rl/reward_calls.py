@@ -113,4 +113,6 @@ def _which_row(function: Callable, name: str, arguments: Mapping[str, list], err
 
 def _shown(arguments: Mapping[str, list], row: int) -> str:
     columns = {key: values[row] for key, values in arguments.items() if key not in RESERVED}
-    return f"completion {arguments['completions'][row][0]['content']!r:.200}, columns {columns!r:.300}"
+    completion = arguments["completions"][row]
+    text = completion if isinstance(completion, str) else completion[0]["content"]
+    return f"completion {text!r:.200}, columns {columns!r:.300}"

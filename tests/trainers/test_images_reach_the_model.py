@@ -27,6 +27,8 @@ class Watch:
         self._ids = args[0] if args else kwargs["input_ids"]
 
     def _take_embeddings(self, module, args, kwargs):
+        if kwargs["inputs_embeds"].shape[:2] != self._ids.shape:
+            return  # the self-check before sharing runs a few tokens of its own
         without_gradients = "rollout" if kwargs.get("use_cache") else "reference"
         phase = "update" if torch.is_grad_enabled() else without_gradients
         for ids, embeddings in zip(self._ids, kwargs["inputs_embeds"].detach(), strict=True):

@@ -63,12 +63,6 @@ def test_a_directory_without_a_config_is_refused(tmp_path):
         AutoVLMPolicy.from_pretrained(tmp_path)
 
 
-def test_an_adapter_directory_says_what_to_load_first(tmp_path):
-    (tmp_path / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA"}))
-    with pytest.raises(UnsupportedModelError, match=r"PEFT adapter and no model.*PeftModel.from_pretrained"):
-        AutoVLMPolicy.from_pretrained(tmp_path)
-
-
 def test_a_checkpoint_without_its_image_processor_names_the_missing_files(copied):
     directory = copied("internvl")
     (directory / "processor_config.json").unlink()

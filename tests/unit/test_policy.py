@@ -50,12 +50,10 @@ def test_lora_targets_projector_and_tower_on_request(policy):
     assert len(everything) > len(decoder | projector)
 
 
-def test_lora_targets_can_be_names():
-    # No policy needed: names are PEFT's own business.
-    from hf_vlm_rl.lora import lora_config
-
-    assert set(lora_config(None, target=["q_proj", "v_proj"]).target_modules) == {"q_proj", "v_proj"}
-    assert set(lora_config(None, target=("q_proj",)).target_modules) == {"q_proj"}
+def test_lora_targets_can_be_names(policy_for):
+    policy = policy_for("internvl")
+    assert set(policy.lora_config(target=["q_proj", "v_proj"]).target_modules) == {"q_proj", "v_proj"}
+    assert set(policy.lora_config(target=("q_proj",)).target_modules) == {"q_proj"}
 
 
 def test_an_unknown_lora_part_is_refused(policy):

@@ -8,12 +8,13 @@ import functools
 from importlib.metadata import entry_points
 
 from ..errors import UnsupportedModelError
+from .boxes import BoxFormat
 from .family import VLMFamily
 from .table import FAMILIES
 
 ENTRY_POINT_GROUP = "hf_vlm_rl.families"
 
-__all__ = ["FAMILIES", "VLMFamily", "family_for", "register_family"]
+__all__ = ["FAMILIES", "BoxFormat", "VLMFamily", "family_for", "register_family"]
 
 
 def register_family(family: VLMFamily, exist_ok: bool = False) -> None:

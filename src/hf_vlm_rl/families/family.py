@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from .boxes import BoxFormat
+
 
 @dataclass(frozen=True)
 class VLMFamily:
@@ -25,6 +27,7 @@ class VLMFamily:
         least_tokens: Fewest tokens of an image that the stock backbone can encode.
         needs_image: The native processor refuses rows without an image.
         processor_options: `from_pretrained` option to the image processor's own name for it.
+        boxes: How its models write boxes, if their makers say so; see `BoxCoordinates`.
         note: One sentence for the support matrix.
     """
 
@@ -39,4 +42,5 @@ class VLMFamily:
     least_tokens: int = 1
     needs_image: bool = False
     processor_options: Mapping[str, str] = field(default_factory=dict)
+    boxes: BoxFormat | None = None
     note: str = ""

@@ -1,5 +1,6 @@
 """The built-in families: a dict that reads from top to bottom."""
 
+from .boxes import BoxFormat
 from .family import VLMFamily
 
 _PIXELS = {"min_pixels": "min_pixels", "max_pixels": "max_pixels"}
@@ -22,13 +23,17 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily(
             "internvl",
             processor_options={"min_tiles": "min_patches", "max_tiles": "max_patches"},
+            boxes=BoxFormat(1000, "ref"),
             note="Dynamic tiles plus a thumbnail.",
         ),
-        VLMFamily("qwen2_vl", **_QWEN, note="Any resolution; 3-D positions."),
-        VLMFamily("qwen2_5_vl", **_QWEN, note="Any resolution; 3-D positions."),
+        VLMFamily(
+            "qwen2_vl", **_QWEN, boxes=BoxFormat(1000, "points"), note="Any resolution; 3-D positions."
+        ),
+        VLMFamily("qwen2_5_vl", **_QWEN, boxes=BoxFormat(None), note="Any resolution; 3-D positions."),
         VLMFamily(
             "qwen3_vl",
             **(_QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")}),
+            boxes=BoxFormat(1000),
             note="Any resolution; 3-D positions; features enter several decoder layers.",
         ),
         VLMFamily(
@@ -55,6 +60,7 @@ FAMILIES: dict[str, VLMFamily] = {
             token_types="token_type_ids",
             prefix_attention=True,
             needs_image=True,
+            boxes=BoxFormat(1024, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",
         ),
     )

@@ -1,0 +1,66 @@
+"""`hf-vlm-rl check` says what is so, without weights."""
+
+import json
+import re
+import shutil
+
+import pytest
+
+from hf_vlm_rl.cli import main
+from tests.images import photo
+from tests.tiny import FAMILIES
+
+
+@pytest.fixture
+def without_weights(checkpoint, tmp_path):
+    """`without_weights(family)`: a copy of its checkpoint that has no weights."""
+
+    def copy(family):
+        ignored = shutil.ignore_patterns("*.safetensors", "*.index.json")
+        return shutil.copytree(checkpoint(family), tmp_path / family, ignore=ignored)
+
+    return copy
+
+
+def printed(capsys) -> dict[str, str]:
+    lines = capsys.readouterr().out.splitlines()
+    return dict(re.split(r":\s+", line, maxsplit=1) for line in lines)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_for, tmp_path, capsys):
+    photo("coffee", (160, 120)).save(tmp_path / "coffee.png")
+    assert main(["check", str(without_weights(family)), "--image", str(tmp_path / "coffee.png")]) == 0
+    found, policy = printed(capsys), policy_for(family)
+    content = [
+        {"type": "image", "image": photo("coffee", (160, 120))},
+        {"type": "text", "text": "What is it?"},
+    ]
+    batch = policy.processing_class.apply_chat_template(
+        [[{"role": "user", "content": content}]], add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    tokens = list(batch["input_ids"][0]).count(policy.config.image_token_id)
+    assert found["model"] == f"{type(policy).__name__} (family {family})"
+    assert found["parameters"] == f"{policy.num_parameters():,}"
+    assert found["image"] == f"{tokens} tokens for 160 x 120 pixels"
+    assert found["prompt"].startswith(f"{len(batch['input_ids'][0])} tokens")
+    assert "What is it?" in found["template"]
+    assert found["LoRA"] == f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
+    assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
+
+
+def test_a_larger_image_has_more_tokens(without_weights, capsys):
+    model = str(without_weights("internvl"))
+    counts = []
+    for size in ("112x112", "336x224"):
+        assert main(["check", model, "--image-size", size]) == 0
+        counts.append(int(printed(capsys)["image"].split()[0]))
+    assert counts == [16, 7 * 16]
+
+
+def test_a_model_without_a_family_is_refused(without_weights, capsys):
+    model = without_weights("internvl")
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    assert main(["check", str(model)]) == 1
+    assert "bert" in capsys.readouterr().err

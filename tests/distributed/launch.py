@@ -30,8 +30,8 @@ def on_two_ranks(module: str, *arguments, timeout: int = 120) -> None:
 def leave() -> None:
     """End a rank whose work is done.
 
-    Python's own end is not waited for: gloo's threads ask for the interpreter while it goes, which aborts the rank
-    ("terminate called without an active exception", in about one of a hundred runs).
+    Python's own end is not waited for: one rank in some hundred was aborted there ("terminate called without
+    an active exception"), presumably by a thread of gloo that asks for the interpreter while it goes.
     """
     distributed.barrier()  # gloo aborts a rank whose peer leaves first
     sys.stdout.flush()

@@ -19,7 +19,7 @@ from .hub_arguments import HUB_ARGUMENTS, file_arguments
 from .policy import VLMPolicy, make_policy
 from .processing import VLMTokenizer
 from .processing_state import ProcessingState
-from .quantization import decoder_only, keep_layout
+from .quantization import decoder_only, finish_quantised
 from .retype import retype
 from .sharing.switch import Mode
 from .store import ImageStore
@@ -198,7 +198,7 @@ def _load(
         processor = load_processor(source, hub, options)
     processing_class = make_processing_class(processor, config, family, image_store)
     model = load(config=config, **kwargs)
-    keep_layout(model)
+    finish_quantised(model, family)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
     return _finish(model, processing_class, sharing)
 

@@ -11,6 +11,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_MAPPING_NAMES,
 )
 
+from .adapters import find_adapter
 from .auto import load_processor, make_processing_class, stock_class
 from .errors import CheckpointError, UnsupportedModelError
 from .families import VLMFamily, family_for
@@ -18,7 +19,7 @@ from .formats import ORIGINAL_FORMATS
 from .hub_arguments import HUB_ARGUMENTS, file_arguments
 from .policy import make_backbone
 from .processing import VLMTokenizer
-from .quantization import decoder_only, keep_layout
+from .quantization import decoder_only, finish_quantised
 from .scored import scored_class
 
 HEAD = "score.weight"
@@ -64,12 +65,18 @@ class AutoVLMValueModel:
 
         Raises:
             CheckpointError: If other weights are missing or left over.
-            UnsupportedModelError: If no family describes the checkpoint.
+            UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
             ValueError: If `processing_class` belongs to another kind of model.
         """
         source = os.fspath(pretrained_model_name_or_path)
         hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
         located = file_arguments(hub)
+        if find_adapter(source, hub) is not None:
+            raise UnsupportedModelError(
+                f"{source!r} is an adapter. Expected a chat model or a value model: load its base here and, "
+                "if the adapter was trained on a value model, PeftModel.from_pretrained(model, adapter); or "
+                "save AutoVLMPolicy.from_pretrained(adapter, merge=True) and load that here."
+            )
         config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
         model_type = config_dict.get("model_type")
         if model_type in ORIGINAL_FORMATS:
@@ -95,7 +102,7 @@ class AutoVLMValueModel:
             source, config=config, output_loading_info=True, **hub, **kwargs
         )
         _check_loaded(info, source)
-        keep_layout(model)
+        finish_quantised(model, family)
         if HEAD in info["missing_keys"]:
             warnings.warn(
                 f"{source!r} has no {HEAD}: it starts with random values. {cls._new_head}", stacklevel=2

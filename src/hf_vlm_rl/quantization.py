@@ -1,6 +1,7 @@
 """bitsandbytes for the decoder alone: tower, projector and head keep the compute dtype."""
 
 import copy
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -41,12 +42,31 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
     return kwargs
 
 
-def keep_layout(model: nn.Module) -> None:
-    """Let 4-bit layers compute on a CPU as they do in training, always.
+def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
+    """Settle a model that bitsandbytes may have quantised.
 
-    On CPUs with AVX512-BF16, bitsandbytes repacks their weights at the first forward in eval mode, for
-    a kernel without gradients, from then on also in training. Without effect on a GPU.
+    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode, for a
+    kernel without gradients, from then on also in training: they are told to compute as in training, always.
+
+    Args:
+        model: Any model.
+        family: Its row.
+
+    Warns:
+        UserWarning: If it is quantised, and fused experts of its decoder are not: they are no linear layers.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
             module.support_avx512bf16_for_cpu = False
+    if not (getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)):
+        return
+    decoder = model.get_submodule(family.language)
+    experts = {name: value for name, value in decoder.named_parameters() if value.ndim == 3}
+    if experts:
+        fused = sum(value.numel() for value in experts.values())
+        warnings.warn(
+            f"bitsandbytes quantises linear layers. The decoder's experts are none: {fused:,} weights in "
+            f"{len(experts)} fused parameters ({next(iter(experts))}, ...) stay in "
+            f"{next(iter(experts.values())).dtype}.",
+            stacklevel=2,
+        )

@@ -66,7 +66,8 @@ def test_an_empty_list_skips_nothing(checkpoint):
 def test_fused_experts_stay_as_they_are(mixture_of_experts, tmp_path):
     mixture_of_experts.save_pretrained(tmp_path)
     mixture_of_experts.processing_class.save_pretrained(tmp_path)
-    policy = quantised(tmp_path)
+    with pytest.warns(UserWarning, match=r"[\d,]+ weights in \d+ fused .* stay in torch.float32"):
+        policy = quantised(tmp_path)
     assert kinds(policy)["language"] == {"Linear4bit"}
     experts = [weight for name, weight in policy.named_parameters() if ".experts." in name]
     assert {weight.dtype for weight in experts} == {torch.float32}

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from trl.experimental.utils import get_reward
 
 from hf_vlm_rl import AutoVLMRewardModel, AutoVLMValueModel
-from hf_vlm_rl.errors import CheckpointError
+from hf_vlm_rl.errors import CheckpointError, UnsupportedModelError
 from tests.conformance.cases import ALL, mixture, native, one_image, two_images
 from tests.ppo.runs import TWO, ppo, rows_of
 
@@ -89,6 +89,13 @@ def test_a_processing_class_of_another_model_is_refused(policy_for, checkpoint):
     other = policy_for("qwen2_5_vl").processing_class
     with pytest.raises(ValueError, match=r"is a internvl model .* belongs to a qwen2_5_vl model"):
         AutoVLMValueModel.from_pretrained(checkpoint("internvl"), processing_class=other)
+
+
+def test_an_adapter_is_refused(policy_for, tmp_path):
+    policy = policy_for("internvl")
+    get_peft_model(policy, policy.lora_config(r=4)).save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModelError, match=r"is an adapter\. Expected a chat model"):
+        AutoVLMValueModel.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize("family", TWO)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from .errors import (
     CheckpointError,
     ColumnError,
+    DataError,
     ImageError,
     PushError,
     RewardError,
@@ -63,6 +64,7 @@ __all__ = [
     "BoxFormat",
     "CheckpointError",
     "ColumnError",
+    "DataError",
     "Evaluation",
     "ImageError",
     "ImageStore",

@@ -2,6 +2,7 @@
 
 - `CheckpointError`: files of a checkpoint are missing, damaged or do not fit its config.
 - `ColumnError`: a dataset column that a reward reads is missing or holds something else.
+- `DataError`: a file of rows, or one row of it, cannot be used; it names file and line.
 - `ImageError`: an image cannot be used, or images and placeholders do not match.
 - `PushError`: the Hub refused an upload or could not be reached; the local files are complete.
 - `RewardError`: a reward function failed, or returned something that is no reward.
@@ -18,6 +19,10 @@ class CheckpointError(OSError):
 
 class ColumnError(ValueError):
     """A column that a reward reads is missing, or a row of it holds something else than expected."""
+
+
+class DataError(ValueError):
+    """A file of rows, or one row of a file or dataset, cannot be used; names file and line or row."""
 
 
 class ImageError(ValueError):

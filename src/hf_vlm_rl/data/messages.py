@@ -1,0 +1,208 @@
+"""Rows of messages: `messages`, or `prompt` with `completion` or with `chosen` and `rejected`."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+
+from ..errors import DataError
+from .build import Options, build
+from .conversations import answered, split_turns, started
+from .kinds import Kind
+from .plan import Part
+from .report import LoadReport, OnError
+from .sources import Extras, JsonSource, folder_of, names
+from .turns import Marks, Turns, column_images
+
+PAIR = ("chosen", "rejected")
+READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "video", "videos")
+
+
+@dataclass(frozen=True)
+class MessagesReader:
+    """Rows of records with messages.
+
+    Attributes:
+        folder: Absolute; paths of images are relative to it.
+        form: "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
+        answer: Name of the column with the last answer of `messages`; None for none.
+        completion: Whether `messages` give a column `completion`, too.
+        system: A system message for rows without one.
+        mark: What stands for an image in a text.
+        extras: What happens to all other fields.
+    """
+
+    folder: str
+    form: str
+    answer: str | None
+    completion: bool
+    system: str | None
+    mark: str
+    extras: Extras
+
+    @cached_property
+    def _marks(self) -> Marks:
+        return Marks(self.mark)
+
+    @cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """The columns of the form."""
+        kinds = {"prompt": "messages", "images": "images"}
+        if self.form == "preference":
+            return kinds | dict.fromkeys(PAIR, "messages")
+        if self.form == "completion" or (self.form == "messages" and self.completion):
+            kinds["completion"] = "messages"
+        if self.form == "messages" and self.answer is not None:
+            kinds[self.answer] = "string"
+        return kinds
+
+    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `Reader.row`."""
+        found = form_of(record)
+        if found != self.form:
+            raise DataError(
+                f"the row is of the form {found!r} (it has {sorted(record)}), but the file's first row is of "
+                f"the form {self.form!r}; expected one form per file"
+            )
+        extras = self.extras.of(record, READ, self.kinds, self.answer)
+        images = column_images(record, self.folder)
+        if self.form == "messages":
+            turns = self._started(record["messages"], "messages")
+            return split_turns(turns, images, self.answer, self.completion), extras
+        prompt, answers = self._prompt(record)
+        made = {"prompt": prompt.messages, "images": prompt.place(images)}
+        return made | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
+
+    def _started(self, messages: Any, name: str) -> Turns:
+        return started(messages, self._marks, self.folder, self.system, name)
+
+    def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
+        answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}
+        given = record.get("prompt")
+        if given is None:  # both conversations begin with it
+            chosen, rejected = record["chosen"], record["rejected"]
+            if not isinstance(chosen, list) or not isinstance(rejected, list):
+                raise DataError("'chosen' and 'rejected' without 'prompt' are no conversations; add a prompt")
+            same = 0
+            while same < min(len(chosen), len(rejected)) - 1 and chosen[same] == rejected[same]:
+                same += 1
+            given, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
+        given = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        turns = self._started(given, "prompt")
+        if not any(turn["role"] == "user" for turn in turns.messages):
+            raise DataError("'prompt' has no turn of a user; expected one")
+        return turns, answers
+
+
+def form_of(record: Any) -> str:
+    """What kind of row a record is.
+
+    Raises:
+        DataError: If none can be told.
+    """
+    fields = {name for name in READ if isinstance(record, Mapping) and record.get(name) is not None}
+    if "messages" in fields and not fields & {"prompt", "completion", *PAIR}:
+        return "messages"
+    if fields >= set(PAIR) and not fields & {"messages", "completion"}:
+        return "preference"
+    if "prompt" in fields and not fields & {"messages", *PAIR}:
+        return "completion" if "completion" in fields else "prompt"
+    shown = sorted(record) if isinstance(record, Mapping) else str(record)[:80]
+    raise DataError(
+        f"the row has {shown}; expected 'messages', or 'prompt', or 'prompt' and 'completion', or 'chosen' "
+        "and 'rejected' (with 'prompt', unless both begin with it)"
+    )
+
+
+def messages_source(path: str | os.PathLike, **options: Any) -> JsonSource:
+    """A file of messages; its first row says of which form.
+
+    Raises:
+        DataError: If the file cannot be used, or no row tells its form.
+    """
+    unread = JsonSource(Path(path), None)
+    error = DataError(f"{unread.path} has no rows. Expected at least one.")
+    for record in unread.records():
+        try:
+            if isinstance(record.value, DataError):
+                raise record.value
+            return JsonSource(Path(path), MessagesReader(form=form_of(record.value), **options))
+        except DataError as wrong:  # counted as bad when the rows are read
+            error = DataError(f"{unread.place(record.start)}: {wrong}")
+    raise error
+
+
+def load_messages(
+    path: str | os.PathLike | Sequence[str | os.PathLike],
+    image_folder: str | os.PathLike | None = None,
+    *,
+    answer: str | None = "answer",
+    completion: bool = False,
+    system: str | None = None,
+    image_mark: str = "<image>",
+    drop: Sequence[str] = (),
+    strings: Sequence[str] = (),
+    on_error: OnError = "raise",
+    num_proc: int | None = None,
+    streaming: bool = False,
+    check_images: bool = True,
+    verify_images: bool = False,
+    cache_dir: str | os.PathLike | None = None,
+    report: LoadReport | None = None,
+) -> Dataset | IterableDataset:
+    """Read rows of messages: for prompts, for prompts and completions, and preference pairs.
+
+    A row has `messages`, or `prompt`, or `prompt` and `completion`, or `prompt`, `chosen` and `rejected` (a
+    pair without `prompt` begins with it on both sides). These are lists of `{"role", "content"}`, or strings
+    but for `messages`; a content is a string with image marks, or a list of blocks. Images stand in
+    `{"type": "image", "image" | "path" | "url": ...}` or `image_url` blocks, or in `images` or `image`, for
+    the marks and the blocks without an image of their own, in order.
+
+    Args:
+        path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
+        image_folder: Paths of images are relative to it. Default: each file's own folder.
+        answer: Name of the column for the last answer in `messages`, a string. None: no such column.
+        completion: Also give the last answer in `messages` as messages in the column `completion`.
+        system: A system message for conversations that have none.
+        image_mark: Stands for an image in contents that are strings.
+        drop: See `load_llava`, as for everything that follows.
+        strings: See there.
+        on_error: See there.
+        num_proc: See there.
+        streaming: See there.
+        check_images: See there.
+        verify_images: See there.
+        cache_dir: See there.
+        report: See there.
+
+    Returns:
+        Rows with the columns `prompt` and `images`; the answer and `completion` of `messages`, or what stood
+        beside `prompt` (`completion`, or `chosen` and `rejected`, as messages); and every other field.
+
+    Raises:
+        DataError: If a file cannot be used, or a row of it; names file and line (index in a JSON list).
+    """
+    options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
+    extras = Extras(names(drop, "drop"), names(strings, "strings"))
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
+    if not paths:
+        raise ValueError("Got no files. Expected at least one path.")
+    parts = [
+        Part(
+            messages_source(
+                each,
+                folder=folder_of(each, image_folder),
+                answer=answer,
+                completion=completion,
+                system=system,
+                mark=image_mark,
+                extras=extras,
+            )
+        )
+        for each in paths
+    ]
+    return build(parts, options)

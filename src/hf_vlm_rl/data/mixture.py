@@ -1,0 +1,134 @@
+"""VLM-R1's mixtures: a yaml file that names JSON files and how much of each."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from datasets import Dataset, IterableDataset
+
+from ..errors import DataError
+from .build import Options, build
+from .llava import LlavaReader
+from .messages import messages_source
+from .plan import Part
+from .report import LoadReport, OnError
+from .samples import Sample
+from .sources import Extras, JsonSource, folder_of, names
+
+FORMATS = ("llava", "messages")
+KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
+
+
+def load_mixture(
+    path: str | os.PathLike,
+    image_folder: str | os.PathLike | None = None,
+    *,
+    seed: int = 0,
+    answer: str | None = "answer",
+    completion: bool = False,
+    system: str | None = None,
+    image_mark: str = "<image>",
+    drop: Sequence[str] = (),
+    strings: Sequence[str] = (),
+    on_error: OnError = "raise",
+    num_proc: int | None = None,
+    streaming: bool = False,
+    check_images: bool = True,
+    verify_images: bool = False,
+    cache_dir: str | os.PathLike | None = None,
+    report: LoadReport | None = None,
+) -> Dataset | IterableDataset:
+    """Read a mixture of files.
+
+    The yaml file holds `datasets`, a list of entries with `json_path` and, optionally, `sampling_strategy`
+    (`all`, `first:N`, `end:N` or `random:N`; N a number of rows or a percentage, which is rounded up),
+    `image_folder`, `format` (`llava` or `messages`, default `llava`) and `name`. Paths in it are relative to
+    the yaml file. Rows are taken before they are checked: N counts bad rows, too.
+
+    Args:
+        path: The yaml file.
+        image_folder: For entries that have none. Default: the folder of each JSON file.
+        seed: Of `random:N`; what an entry draws depends on it, on its position and its size.
+        answer: See `load_llava`, as for everything that follows.
+        completion: See there.
+        system: See there.
+        image_mark: See there.
+        drop: See there.
+        strings: See there.
+        on_error: See there. What is wrong with the yaml file itself is raised in any case.
+        num_proc: See there.
+        streaming: See there.
+        check_images: See there.
+        verify_images: See there.
+        cache_dir: See there.
+        report: See there.
+
+    Returns:
+        The rows in the order of the entries and of the files, with the columns of all entries (None where an
+        entry has no such column) and `source`: an entry's `name`, or its `json_path` as written.
+
+    Raises:
+        DataError: If the yaml file or a file that it names cannot be used, or a row; names file and line.
+    """
+    options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
+    shared = {
+        "answer": answer,
+        "completion": completion,
+        "system": system,
+        "mark": image_mark,
+        "extras": Extras(names(drop, "drop"), names(strings, "strings")),
+    }
+    parts = []
+    for position, entry in enumerate(_entries(path)):
+        try:
+            parts.append(_part(entry, Path(path), image_folder, seed, position, shared))
+        except DataError as error:
+            raise DataError(f"{path}, datasets[{position}]: {error}") from error
+    return build(parts, options)
+
+
+def _entries(path: str | os.PathLike) -> list[Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = yaml.safe_load(file)
+    except OSError as error:
+        raise DataError(
+            f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a yaml file."
+        ) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is not yaml: {error}") from error
+    entries = found.get("datasets") if isinstance(found, Mapping) else None
+    if not isinstance(entries, list) or not entries:
+        raise DataError(f"{path} holds {str(found)[:80]!r}. Expected 'datasets:' with a list of entries.")
+    return entries
+
+
+def _part(
+    entry: Any,
+    mixture: Path,
+    image_folder: str | os.PathLike | None,
+    seed: int,
+    position: int,
+    shared: Mapping[str, Any],
+) -> Part:
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("json_path"), str):
+        raise DataError(f"the entry is {str(entry)[:80]!r}; expected a json_path")
+    unknown = [key for key in entry if key not in KEYS]
+    if unknown:
+        raise DataError(f"the entry has {unknown}; expected {list(KEYS)}")
+    kind = entry.get("format", "llava")
+    if kind not in FORMATS:
+        raise DataError(f"the format is {kind!r}; expected one of {list(FORMATS)}")
+    path = mixture.parent / entry["json_path"]
+    if entry.get("image_folder") is not None:
+        image_folder = mixture.parent / entry["image_folder"]
+    folder = folder_of(path, image_folder)
+    if kind == "messages":
+        source = messages_source(path, folder=folder, **shared)
+    else:
+        source = JsonSource(path, LlavaReader(folder=folder, **shared))
+    strategy = str(entry.get("sampling_strategy") or "all")
+    sample = None if strategy == "all" else Sample(strategy, (seed, position))
+    return Part(source, str(entry.get("name") or entry["json_path"]), sample)

@@ -1,0 +1,134 @@
+"""Train and validation rows such that no image is in both."""
+
+import json
+import logging
+import random
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from datasets import Dataset, DatasetDict
+from datasets.utils import tqdm
+
+from ..errors import DataError
+from .content import ContentHash, digest
+from .subset import choose
+from .undecoded import need_dataset, stored_images, undecoded_rows
+
+logger = logging.getLogger(__name__)
+
+
+def train_validation_split(
+    dataset: Dataset,
+    validation: float | int = 0.05,
+    *,
+    seed: int = 0,
+    by: str | Sequence[str] = (),
+) -> DatasetDict:
+    """Split rows so that what validation measures was not trained on.
+
+    ```python
+    splits = train_validation_split(dataset, 200)
+    trainer = GRPOTrainer(train_dataset=splits["train"], eval_dataset=splits["validation"], ...)
+    ```
+
+    Rows that share an image stay together, and so do rows that are connected by others. An image is the bytes
+    of its file or those stored in the dataset: copies under several names are one image, another size or
+    compression of a picture is another one. Images at http(s) addresses count by address. Rows without
+    images stay together if their `prompt` is the same (without such a column, if they are the same in all).
+
+    Nothing is decoded, and what is kept of an image is a hash. The same seed gives the same split.
+
+    Args:
+        dataset: Rows with images in columns or in messages. Not changed.
+        validation: Share of the rows, in (0, 1), or their number.
+        seed: Of the choice.
+        by: Columns whose equal values also keep rows together (a patient, a document); None in them does not.
+
+    Returns:
+        `train` and `validation`, rows in their order. Where connected rows make the wanted number impossible,
+        validation has the nearest possible one, and a warning is logged.
+
+    Raises:
+        DataError: If all rows are connected, an image file cannot be read (names the row), or the dataset
+            has no column `by`.
+        ValueError: If `validation` is no share or number of the rows.
+    """
+    need_dataset(dataset, "train_validation_split")
+    wanted = _wanted(validation, len(dataset))
+    columns = [by] if isinstance(by, str) else list(by)
+    if missing := sorted(set(columns) - set(dataset.column_names)):
+        raise DataError(f"Got by={missing}. Expected columns of the dataset: {dataset.column_names}.")
+    groups = _connected(dataset, columns)
+    if len(groups) == 1:
+        raise DataError(
+            f"All {len(dataset)} rows are connected by images they share (or by {columns}), so no image "
+            "could be kept on one side. Drop what is in every row (a logo, a legend), or split by hand."
+        )
+    random.Random(seed).shuffle(groups)
+    chosen = {row for group in choose(groups, wanted) for row in group}
+    if len(chosen) != wanted:
+        logger.warning(
+            "train_validation_split: %d rows of %d for validation instead of %d: rows that share images stay "
+            "together, and their groups (the largest has %d rows) allow no nearer number.",
+            len(chosen),
+            len(dataset),
+            wanted,
+            max(map(len, groups)),
+        )
+    rows = range(len(dataset))
+    return DatasetDict(
+        train=dataset.select([row for row in rows if row not in chosen]),
+        validation=dataset.select(sorted(chosen)),
+    )
+
+
+def _wanted(validation: float | int, rows: int) -> int:
+    if isinstance(validation, bool) or not isinstance(validation, int | float):
+        raise ValueError(f"Got {validation=}. Expected a share of the rows, or their number.")
+    if isinstance(validation, float):
+        if not 0 < validation < 1:
+            raise ValueError(f"Got {validation=}. Expected a share in (0, 1), or a whole number of rows.")
+        wanted = max(1, round(rows * validation))
+    else:
+        wanted = validation
+    if not 1 <= wanted < rows:
+        raise ValueError(f"Got {validation=} for {rows} rows. Expected at least one row on either side.")
+    return wanted
+
+
+def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
+    """Rows in groups: those that share a key, directly or through others."""
+    parents = list(range(len(dataset)))
+
+    def root(row: int) -> int:
+        while parents[row] != row:
+            parents[row] = row = parents[parents[row]]
+        return row
+
+    first: dict[bytes, int] = {}
+    hashes = ContentHash()
+    rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images")
+    for index, row in enumerate(rows):
+        try:
+            keys = [hashes(image) for image in stored_images(dataset.features, row)]
+        except DataError as error:
+            raise DataError(f"Row {index}: {error}") from error
+        keys = keys or [_text_key(row)]
+        keys += [digest("by", name, _canonical(row[name])) for name in columns if row[name] is not None]
+        for key in keys:
+            # The smaller row becomes the root: groups come in the order of their first rows.
+            low, high = sorted((root(first.setdefault(key, index)), root(index)))
+            parents[high] = low
+    groups = defaultdict(list)
+    for index in range(len(dataset)):
+        groups[root(index)].append(index)
+    return list(groups.values())
+
+
+def _text_key(row: Mapping[str, Any]) -> bytes:
+    return digest("text", _canonical(row["prompt"] if row.get("prompt") is not None else row))
+
+
+def _canonical(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)

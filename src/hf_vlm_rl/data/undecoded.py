@@ -1,0 +1,95 @@
+"""Rows of a dataset with their images as they are stored: as paths or encoded bytes, not as pixels."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from datasets import Dataset, Features, Image, LargeList, List
+
+from ..chat import normalize
+from ..errors import DataError
+
+# Rows of one Arrow slice: small, since a row may hold the bytes of several images.
+SLICE = 64
+MESSAGES = ("prompt", "messages", "completion", "chosen", "rejected")
+
+
+def undecoded_rows(dataset: Dataset, indices: range | None = None) -> Iterator[dict[str, Any]]:
+    """Rows in order, every `datasets.Image` as its {"bytes", "path"}.
+
+    Args:
+        dataset: Rows; a format set on it (`with_format`) is passed over.
+        indices: Which rows, with step 1. Default: all.
+    """
+    indices = range(len(dataset)) if indices is None else indices
+    features = Features({name: _undecoded(feature) for name, feature in dataset.features.items()})
+    tables = dataset.with_format("arrow")
+    for start in range(indices.start, indices.stop, SLICE):
+        for row in tables[start : min(start + SLICE, indices.stop)].to_pylist():
+            yield features.decode_example(row)
+
+
+def column_images(row: Mapping[str, Any]) -> list:
+    """The images of a row's columns `image` and `images`, in TRL's order, undecoded."""
+    images = row.get("images") if row.get("images") is not None else row.get("image")
+    if images is None:
+        return []
+    return list(images) if isinstance(images, list | tuple) else [images]
+
+
+def stored_images(features: Features, row: Mapping[str, Any]) -> Iterator[Any]:
+    """All images of an undecoded row: in `image` and `images`, wherever `datasets.Image` is, in messages."""
+    for name, feature in features.items():
+        if name in ("image", "images"):
+            yield from column_images({"images": row[name]})
+        elif name not in MESSAGES:
+            yield from _walk(feature, row[name])
+    for name in MESSAGES:
+        if isinstance(row.get(name), list):
+            yield from images_in_messages(row[name])
+
+
+def images_in_messages(messages: list) -> Iterator[Any]:
+    """The images in the blocks of a conversation, in order."""
+    for message in normalize([messages])[0][0]:
+        for block in message.get("content") or []:
+            if "image" in block:
+                yield block["image"]
+
+
+def need_dataset(dataset: Any, function: str) -> None:
+    """Refuse what has no length and no random access.
+
+    Raises:
+        DataError: If it is no `datasets.Dataset`.
+    """
+    if not isinstance(dataset, Dataset):
+        raise DataError(
+            f"{function} got a {type(dataset).__name__}. Expected a datasets.Dataset: load without "
+            "streaming, and pass one split of a DatasetDict."
+        )
+
+
+def _undecoded(feature: Any) -> Any:
+    if isinstance(feature, Image):
+        return Image(mode=feature.mode, decode=False)
+    if isinstance(feature, Mapping):
+        return {name: _undecoded(each) for name, each in feature.items()}
+    if isinstance(feature, List | LargeList):
+        changed = copy.copy(feature)
+        changed.feature = _undecoded(feature.feature)
+        return changed
+    return feature
+
+
+def _walk(feature: Any, value: Any) -> Iterator[Any]:
+    if value is None:
+        return
+    if isinstance(feature, Image):
+        yield value
+    elif isinstance(feature, Mapping):
+        for name, each in feature.items():
+            yield from _walk(each, value[name])
+    elif isinstance(feature, List | LargeList):
+        for each in value:
+            yield from _walk(feature.feature, each)

@@ -137,6 +137,12 @@ def test_other_runs_are_not_blamed_for_it(form, accuracy, warnings):
     assert list(diagnose_history(log(form, accuracy)).warnings) == warnings
 
 
+def test_steps_in_which_every_row_abstained_are_passed_over():
+    # TRL logs None there.
+    entries = log(RISING, RISING)
+    assert diagnose_history([{"rewards/iou_reward/mean": None}, *entries]) == diagnose_history(entries)
+
+
 def test_groups_without_spread_at_the_end_are_told():
     (warning,) = diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.75)).warnings
     assert "75% of the groups" in warning

@@ -1,7 +1,8 @@
 """`Reward`: what all parameterised rewards share. `RowReward`: those that look at one row at a time."""
 
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
@@ -42,7 +43,7 @@ class RowReward(Reward):
     """A reward in three steps: read the row's target, parse the completion, compare.
 
     Subclasses say `targets`, `parse` and `score`, and with `malformed` what a completion gets that does not
-    parse.
+    parse. The share that parses is logged, see `log_parse_rate`.
     """
 
     malformed: ClassVar[float] = 0.0
@@ -65,14 +66,33 @@ class RowReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
-        targets = self.targets(columns, len(completions))
-        return [self._reward(*pair) for pair in zip(completions, targets, strict=True)]
+        rewards: list[float | None] = []
+        parses: list[bool] = []
+        for completion, target in zip(completions, self.targets(columns, len(completions)), strict=True):
+            if target is None:
+                rewards.append(None)
+                continue
+            parsed = self.parse(text_of(completion))
+            parses.append(parsed is not None)
+            rewards.append(self.malformed if parsed is None else float(self.score(parsed, target)))
+        log_parse_rate(columns, self.__name__, parses)
+        return rewards
 
-    def _reward(self, completion: Any, target: Any) -> float | None:
-        if target is None:
-            return None
-        parsed = self.parse(text_of(completion))
-        return self.malformed if parsed is None else float(self.score(parsed, target))
+
+def log_parse_rate(columns: Mapping[str, Any], name: str, parses: Sequence[bool]) -> None:
+    """Log the share of completions that parse as `<name>/parse_rate`, where the trainer takes metrics.
+
+    GRPO and RLOO pass `log_metric` to reward functions; they average over processes and logged steps.
+
+    Args:
+        columns: The keyword arguments of the reward function.
+        name: The reward's name.
+        parses: Of each row that the reward is for, whether its completion parses.
+    """
+    log = columns.get("log_metric")
+    if callable(log):
+        # All processes must log the same names, or trainers wait for ever; they leave nan out.
+        log(f"{name}/parse_rate", sum(parses) / len(parses) if parses else math.nan)
 
 
 def need(module: str, package: str) -> Any:

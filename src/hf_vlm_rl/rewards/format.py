@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .base import Reward
+from .base import Reward, log_parse_rate
 from .completions import text_of
 
 
@@ -51,7 +51,9 @@ class FormatReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
-        return [self._score(text_of(completion)) for completion in completions]
+        rewards = [self._score(text_of(completion)) for completion in completions]
+        log_parse_rate(columns, self.__name__, [reward == 1 for reward in rewards])
+        return rewards
 
     def _score(self, text: str) -> float:
         if self.parse(text) is not None:

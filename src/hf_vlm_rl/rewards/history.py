@@ -74,7 +74,8 @@ def diagnose_history(log_history: Sequence[Mapping[str, Any]]) -> RunDiagnosis:
     for entry in log_history:
         for key, value in entry.items():
             match = _MEAN.fullmatch(key)
-            if match and np.isfinite(value):
+            # None where every row of every batch abstained.
+            if match and value is not None and np.isfinite(value):
                 means.setdefault(match[1], []).append(float(value))
     trends = {name: _trend(values) for name, values in means.items() if len(values) >= _LEAST_ENTRIES}
     if not trends:

@@ -15,6 +15,8 @@ from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from hf_vlm_rl import AutoVLMPolicy, push_adapter, save_adapter
+from hf_vlm_rl.data import train_validation_split
+from hf_vlm_rl.evaluation import EvaluationCallback
 from hf_vlm_rl.rewards import ChoiceReward, format_reward
 
 PROMPTS = {
@@ -34,28 +36,21 @@ class Arguments:
     prompt: Literal["list", "think"] = field(default="list", metadata={"help": "names, or think and answer"})
     aliases: str | None = field(default=None, metadata={"help": "JSON file: brand -> list of other names"})
     lora_r: int = field(default=16, metadata={"help": "LoRA rank"})
+    held_out: int = field(default=200, metadata={"help": "images to evaluate on, before and after"})
 
 
 if __name__ == "__main__":
     parser = TrlParser((Arguments, GRPOConfig), description=__doc__)
-    parser.set_defaults(
-        output_dir="outputs/grpo_brand",
-        learning_rate=1e-5,
-        num_generations=8,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=4,
-        max_completion_length=256,
-        logging_steps=1,
-    )
+    defaults = {"output_dir": "outputs/grpo_brand", "learning_rate": 1e-5, "logging_steps": 1}
+    batches = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
+    parser.set_defaults(**defaults, **batches, max_completion_length=256)
     args, training = parser.parse_args_and_config()
 
     images = load_dataset(args.data, split="train")  # image, label
     names = images.features["label"].names
-    question = PROMPTS[args.prompt].format(names=", ".join(names))
-    dataset = images.map(
-        lambda label: {"prompt": [{"role": "user", "content": question}], "answer": names[label]},
-        input_columns="label",
-    )
+    asked = [{"role": "user", "content": PROMPTS[args.prompt].format(names=", ".join(names))}]
+    rows = images.map(lambda label: {"prompt": asked, "answer": names[label]}, input_columns="label")
+    splits = train_validation_split(rows, args.held_out)  # no image is in both
     aliases = json.loads(Path(args.aliases).read_text()) if args.aliases else {}
     rewards = [ChoiceReward(names, aliases)]
     if args.prompt == "think":
@@ -68,12 +63,16 @@ if __name__ == "__main__":
         processing_class=policy.processing_class,
         reward_funcs=rewards,
         args=training,
-        train_dataset=dataset,
+        train_dataset=splits["train"],
         peft_config=policy.lora_config(r=args.lora_r),
     )
+    length = training.max_completion_length
+    evaluation = EvaluationCallback(splits["validation"], rewards, max_new_tokens=length)
+    evaluation.log_to(trainer)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
 
-    card = {"summary": f"Names the brand in a picture, one of {len(names)}."}
+    measured = evaluation.comparison.evaluations("held-out images")
+    card = {"summary": f"Names the brand in a picture, one of {len(names)}.", "evaluations": measured}
     if training.hub_model_id:
         push_adapter(trainer, training.hub_model_id, card=card)
     else:

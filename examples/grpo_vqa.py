@@ -1,7 +1,8 @@
 """GRPO on questions about images, with a reward that fits the kind of answer.
 
-The data has columns `image`, `question` and `answer`: a folder with images and a metadata.jsonl
-(`{"file_name": "1.jpg", "question": "How many cups?", "answer": "2"}`), or a Hub dataset.
+The data: a folder with images and a metadata.jsonl (`{"file_name": "1.jpg", "question": "How many cups?",
+"answer": "2"}`), a Hub dataset with columns `image`, `question` and `answer`, a .jsonl or .json file as LLaVA
+and VLM-R1 have it, or a .yaml mixture of files.
 
     accelerate launch examples/grpo_vqa.py --data data --kind number --output_dir out
 """
@@ -13,6 +14,8 @@ from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from hf_vlm_rl import AutoVLMPolicy, push_adapter, rewards, save_adapter
+from hf_vlm_rl.data import from_dataset, load_llava, load_mixture, train_validation_split
+from hf_vlm_rl.evaluation import EvaluationCallback
 
 KINDS = {
     "text": rewards.normalized_match_reward,
@@ -29,45 +32,48 @@ SYSTEM = "Reason inside <think></think>, then give the answer, and only that, in
 class Arguments:
     """What this script takes besides GRPOConfig's arguments."""
 
-    data: str = field(metadata={"help": "folder with metadata.jsonl, or Hub id"})
-    kind: Literal["text", "number", "choice", "yes_no", "math", "ocr"] = field(
-        default="text", metadata={"help": "what the answers are; decides the reward"}
-    )
+    data: str = field(metadata={"help": "folder with metadata.jsonl, Hub id, .jsonl, .json or .yaml"})
+    kind: Literal[tuple(KINDS)] = field(default="text", metadata={"help": "of answers; decides the reward"})
     model: str = field(default="Qwen/Qwen2.5-VL-3B-Instruct", metadata={"help": "Hub id or directory"})
     dtype: str = field(default="bfloat16", metadata={"help": "of the model's weights"})
     lora_r: int = field(default=16, metadata={"help": "LoRA rank"})
+    held_out: int = field(default=200, metadata={"help": "rows to evaluate on, before and after"})
+
+
+def read(data):
+    if data.endswith((".yaml", ".yml")):
+        return load_mixture(data, system=SYSTEM)
+    if data.endswith((".json", ".jsonl")):
+        return load_llava(data, system=SYSTEM)
+    return from_dataset(load_dataset(data, split="train"), prompt="question", images="image", system=SYSTEM)
 
 
 if __name__ == "__main__":
     parser = TrlParser((Arguments, GRPOConfig), description=__doc__)
-    parser.set_defaults(
-        output_dir="outputs/grpo_vqa",
-        learning_rate=1e-5,
-        num_generations=8,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=4,
-        max_completion_length=512,
-        logging_steps=1,
-        reward_weights=[1.0, 0.2],
-    )
+    defaults = {"output_dir": "outputs/grpo_vqa", "learning_rate": 1e-5, "logging_steps": 1}
+    batches = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
+    batches |= {"log_multimodal": False}  # with it, TRL's processes wait for ever if one has no image
+    parser.set_defaults(**defaults, **batches, max_completion_length=512, reward_weights=[1.0, 0.2])
     args, training = parser.parse_args_and_config()
 
-    def prompt(question):
-        return {"prompt": [{"role": "user", "content": f"{question}\n{SYSTEM}"}]}
-
-    dataset = load_dataset(args.data, split="train")  # image, question, answer
+    splits = train_validation_split(read(args.data), args.held_out)  # no image is in both
+    reward_funcs = [KINDS[args.kind], rewards.FormatReward(partial=True)]
     policy = AutoVLMPolicy.from_pretrained(args.model, dtype=args.dtype)
     trainer = GRPOTrainer(
         model=policy,
         processing_class=policy.processing_class,
-        reward_funcs=[KINDS[args.kind], rewards.FormatReward(partial=True)],
+        reward_funcs=reward_funcs,
         args=training,
-        train_dataset=dataset.map(prompt, input_columns="question"),
+        train_dataset=splits["train"],
         peft_config=policy.lora_config(r=args.lora_r),
     )
+    length = training.max_completion_length
+    evaluation = EvaluationCallback(splits["validation"], reward_funcs, max_new_tokens=length)
+    evaluation.log_to(trainer)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
 
-    card = {"summary": "Answers questions about images."}
+    measured = evaluation.comparison.evaluations("held-out questions")
+    card = {"summary": "Answers questions about images.", "evaluations": measured}
     if training.hub_model_id:
         push_adapter(trainer, training.hub_model_id, card=card)
     else:

@@ -86,6 +86,33 @@ def questions(data):
 
 
 @pytest.fixture(scope="session")
+def conversations(tmp_path_factory):
+    """A .jsonl as LLaVA has it, with one image, two and none in a row; beside it, a .yaml mixture of it."""
+    folder = tmp_path_factory.mktemp("conversations")
+    for name in PICTURES:
+        photo(name, SIZE).save(folder / f"{name}.png")
+    rows = [
+        {"image": "astronaut.png", "conversations": turns("<image>\nWho is it?", "a woman")},
+        {
+            "image": ["cat.png", "coffee.png"],
+            "conversations": turns("<image><image>Compare.", "a cat, a cup"),
+        },
+        {"conversations": turns("Say hello.", "hello")},
+        {"image": "cat.png", "conversations": turns("<image>\nWhat is it?", "a cat")},
+    ]
+    path = folder / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "rows.yaml").write_text(
+        "datasets:\n  - json_path: rows.jsonl\n    sampling_strategy: first:3\n"
+    )
+    return path
+
+
+def turns(asked: str, answer: str) -> list[dict]:
+    return [{"from": "human", "value": asked}, {"from": "gpt", "value": answer}]
+
+
+@pytest.fixture(scope="session")
 def brands(tmp_path_factory):
     """A folder of images for each name."""
     folder = tmp_path_factory.mktemp("brands")
@@ -124,7 +151,7 @@ def demonstrations(data):
 
 @pytest.fixture(scope="session")
 def preferences(data):
-    """Columns `images`, `prompt`, `chosen`, `rejected`."""
+    """Columns `images`, `prompt`, `chosen`, `rejected`, also as a pairs.jsonl."""
     rows = [
         {
             "file_names": [f"{name}.png"],
@@ -134,4 +161,7 @@ def preferences(data):
         }
         for name, what in PICTURES.items()
     ]
-    return data(rows)
+    folder = data(rows)
+    lines = [json.dumps({"images": row.pop("file_names"), **row}) + "\n" for row in rows]
+    (folder / "pairs.jsonl").write_text("".join(lines))
+    return folder

@@ -8,13 +8,14 @@ TRL_FIRST = .lanes/trl-1.0
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 DEMO_OUT ?= outputs/demo
 
-.PHONY: help install test lint unit trainers trainers-latest ppo-first demo bench docs cards clean
+.PHONY: help install test lint unit trainers trainers-latest ppo-first demo bench docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
+	@echo "make site   the documentation as pages, in site/"
 	@echo "make docs   regenerate docs/families.md and the table of docs/rewards.md"
 
 install: $(VENV)/.installed
@@ -50,17 +51,22 @@ trainers: install
 
 trainers-latest: $(TRL_LATEST)/.installed
 	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) \
-		tests/trainers tests/adapters/trainers tests/evaluation/trainers tests/hub/test_trainer.py
+		tests/trainers tests/adapters/trainers tests/evaluation/trainers tests/hub/test_trainer.py \
+		tests/data_loaders/trainers tests/examples/trainers
 
 ppo-first: $(TRL_FIRST)/.installed
 	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests/ppo
 
 demo: install
-	HF_HUB_OFFLINE=1 $(BIN)/python -m examples.demo_digits.run --out $(DEMO_OUT) $(DEMO_ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)
 
 # Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes.
 bench: install
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.trainers
+
+# The banner of Material for MkDocs is about its own future.
+site: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 docs: install
 	$(BIN)/python docs/make_families.py
@@ -70,4 +76,4 @@ cards: install
 	$(BIN)/python -m model_cards.make
 
 clean:
-	rm -rf $(VENV) .lanes outputs
+	rm -rf $(VENV) .lanes outputs site

@@ -1,11 +1,11 @@
 """Warm a tiny InternVL up on 20 handwritten digits, then improve it with stock TRL GRPO + LoRA.
 
-`python -m examples.demo_digits.run --out demo_out` needs two CPU cores, no network and no download.
+`hf-vlm-rl demo` needs a CPU, no network and no download.
 """
 
-import argparse
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import datasets
@@ -78,31 +78,26 @@ def summary(figures: dict) -> str:
     return "\n".join([head, *table, f"  {minutes:.1f} minutes"])
 
 
-def main() -> None:
-    """Read the command line, run every seed, print and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("demo_out"), help="output directory")
-    parser.add_argument("--seed", type=int, default=0, help="first seed")
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, one run each")
-    parser.add_argument("--steps", type=int, default=280, help="GRPO optimizer steps")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch")
-    options = parser.parse_args()
+def run_seeds(seeds: Sequence[int], steps: int, out: Path, threads: int) -> None:
+    """Run every seed, print and write the figures.
 
-    torch.set_num_threads(options.threads)
+    Args:
+        seeds: One run each.
+        steps: As for `run`.
+        out: Gets what `run` writes (with several seeds in a folder each), the curves and the figures.
+        threads: CPU threads of torch.
+    """
+    torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     datasets.disable_progress_bars()
     # Set by TRL's own defaults, whatever a user passes.
-    warnings.filterwarnings("ignore", message="`gradient_checkpointing` is deprecated")
+    warnings.filterwarnings("ignore", message="`(is_)?gradient_checkpointing` is deprecated")
 
     runs = []
-    for seed in range(options.seed, options.seed + options.seeds):
-        directory = options.out / f"seed-{seed}" if options.seeds > 1 else options.out
-        runs.append(run(seed, options.steps, directory))
+    for seed in seeds:
+        directory = out / f"seed-{seed}" if len(seeds) > 1 else out
+        runs.append(run(seed, steps, directory))
         print(summary(runs[-1]), flush=True)
-    draw_learning_curve(runs, options.out / "learning_curve.png")
-    write_figures(runs, options.out / "figures.json")
-    print(f"pictures, figures and adapter: {options.out}")
-
-
-if __name__ == "__main__":
-    main()
+    draw_learning_curve(runs, out / "learning_curve.png")
+    write_figures(runs, out / "figures.json")
+    print(f"pictures, figures and adapter: {out}")

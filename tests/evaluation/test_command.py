@@ -51,6 +51,35 @@ def test_a_file_of_rows_gives_what_evaluate_gives(
     assert "What is it?" in (out / "result.html").read_text()
 
 
+@pytest.mark.parametrize("form", ["llava", "messages", "mixture"])
+def test_conversations_give_what_trl_s_columns_give(form, rows, checkpoint, tmp_path, capsys):
+    folder = rows.parent
+    lines = [
+        {"image": "cat.png", "asked": "<image>\nWhat is it?", "said": "a cat"},
+        {"image": None, "asked": "Say hello.", "said": "hello"},
+    ]
+    keys = ("from", "value") if form != "messages" else ("role", "content")
+    for line in lines:
+        said = [("user", line.pop("asked")), ("assistant", line.pop("said"))]
+        name = "messages" if form == "messages" else "conversations"
+        line[name] = [dict(zip(keys, turn, strict=True)) for turn in said]
+    path = folder / f"{form}.json"
+    path.write_text(json.dumps(lines))
+    if form == "mixture":
+        path = folder / "mixture.yaml"
+        path.write_text("datasets: [{json_path: mixture.json}]")
+    results = []
+    for source in (rows, path):
+        out = tmp_path / source.stem
+        assert cli.main(["eval", str(checkpoint("internvl")), str(source), *OPTIONS, "--out", str(out)]) == 0
+        results.append(EvaluationResult.load(out / "result.json"))
+    assert results[0].rewards == results[1].rewards
+    capsys.readouterr()
+    path.with_suffix(".jsonl").write_text(json.dumps(lines[0]) + "\n{}\n")
+    assert cli.main(["eval", "no/model", str(path.with_suffix(".jsonl")), *OPTIONS]) == 1
+    assert ".jsonl, line 2: the row has []" in capsys.readouterr().err
+
+
 def test_an_adapter_is_compared_with_its_base(rows, checkpoint, policy_for, tmp_path, capsys):
     policy = policy_for("internvl")
     get_peft_model(policy, policy.lora_config(r=4, init_lora_weights=False)).save_pretrained(

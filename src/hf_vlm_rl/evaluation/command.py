@@ -7,9 +7,18 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-FORMATS = {".jsonl": "json", ".json": "json", ".parquet": "parquet", ".csv": "csv"}
+from ..argument_types import positive
+
+FORMATS = {
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".csv": "csv",
+    ".yaml": "yaml",
+    ".yml": "yaml",
+}
 REWARDS = "hf_vlm_rl.rewards"
 
 
@@ -19,7 +28,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "dataset",
         help="file (.jsonl, .json, .parquet, .csv), directory of save_to_disk, or Hub id, with the columns "
-        "prompt, image or images, and what the rewards read; paths of images are relative to the file",
+        "prompt, image or images, and what the rewards read; or rows with conversations (LLaVA, VLM-R1) or "
+        "messages, or a mixture (.yaml) of such; paths of images are relative to the file",
     )
     parser.add_argument(
         "--rewards", nargs="+", required=True, help="names from hf_vlm_rl.rewards, or module:function"
@@ -27,13 +37,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="directory for result.json and result.html")
     parser.add_argument("--before", type=Path, help="result.json of another model, to compare with")
     parser.add_argument("--split", default="test", help="of a dataset with several (default: test)")
-    parser.add_argument("--limit", type=int, help="evaluate the first so many rows")
-    parser.add_argument("--batch-size", type=int, default=8, help="completions at once (default: 8)")
-    parser.add_argument("--max-new-tokens", type=int, default=512, help="longest completion (default: 512)")
+    parser.add_argument("--limit", type=positive(int), help="evaluate the first so many rows")
     parser.add_argument(
-        "--num-generations", type=int, default=1, help="sampled completions per row, for pass@k"
+        "--batch-size", type=positive(int), default=8, help="completions at once (default: 8)"
     )
-    parser.add_argument("--temperature", type=float, help="sample at this temperature")
+    parser.add_argument(
+        "--max-new-tokens", type=positive(int), default=512, help="longest completion (default: 512)"
+    )
+    parser.add_argument(
+        "--num-generations", type=positive(int), default=1, help="sampled completions per row, for pass@k"
+    )
+    parser.add_argument("--temperature", type=positive(float), help="sample at this temperature")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
     parser.add_argument("--dtype", default="auto", help="bfloat16, float32, ... (default: the checkpoint's)")
@@ -53,7 +67,7 @@ def run(given: argparse.Namespace) -> None:
     # What can be wrong without the model is found before it is loaded.
     rewards = [reward(name) for name in given.rewards]
     before = None if given.before is None else EvaluationResult.load(given.before)
-    rows = read_dataset(given.dataset, given.split, given.limit)
+    rows = read_dataset(given.dataset, given.split, given.limit, given.on_error)
     if given.out is not None:
         given.out.mkdir(parents=True, exist_ok=True)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
@@ -110,19 +124,31 @@ def reward(name: str) -> Callable:
     return found
 
 
-def read_dataset(source: str, split: str, limit: int | None) -> Iterable[Mapping[str, Any]]:
+def read_dataset(
+    source: str, split: str, limit: int | None, on_error: Literal["raise", "skip"] = "raise"
+) -> Iterable[Mapping[str, Any]]:
     """The rows of a file, a directory of `save_to_disk` or a dataset on the Hub.
 
     Raises:
-        ValueError: If the file's suffix is unknown, or there is no such split.
+        ValueError: If the file's suffix is unknown, there is no such split, or a row of conversations cannot
+            be used and `on_error` is "raise".
     """
     from datasets import DatasetDict, load_dataset, load_from_disk
+    from datasets.exceptions import DatasetGenerationError
 
     path = Path(source)
+    if path.suffix in FORMATS and not path.exists():
+        raise FileNotFoundError(f"Got {source!r}, and there is no such file.")
     if path.is_file():
         if path.suffix not in FORMATS:
             raise ValueError(f"Got {source!r}. Expected a file with one of the suffixes {sorted(FORMATS)}.")
-        dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
+        loader = _loader(path)
+        if loader is not None:
+            return _Rows(loader(path, on_error=on_error), None, limit)
+        try:
+            dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
+        except DatasetGenerationError as error:
+            raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
         return _Rows(dataset, path.parent, limit)
     if not path.is_dir():
         return _Rows(load_dataset(source, split=split), None, limit)
@@ -134,6 +160,22 @@ def read_dataset(source: str, split: str, limit: int | None) -> Iterable[Mapping
             )
         dataset = dataset[split]
     return _Rows(dataset, None, limit)
+
+
+def _loader(path: Path) -> Callable | None:
+    """What reads a file whose rows are not in TRL's columns."""
+    from .. import data
+    from ..data.json_rows import is_list, records
+
+    if FORMATS[path.suffix] == "yaml":
+        return data.load_mixture
+    if FORMATS[path.suffix] != "json":
+        return None
+    values = (record.value for record in records(path, is_list(path)))
+    first = next((value for value in values if isinstance(value, dict)), {})
+    if "conversations" in first:
+        return data.load_llava
+    return data.load_messages if "messages" in first else None
 
 
 class _Rows:

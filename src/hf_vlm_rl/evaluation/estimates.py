@@ -73,7 +73,7 @@ def wilson(share: float, n: float, confidence: float = 0.95) -> tuple[float, flo
     z = quantile(confidence)
     centre = (share + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    return centre - half, centre + half
+    return max(0.0, centre - half), min(1.0, centre + half)  # rounding
 
 
 def bootstrap(values: np.ndarray, confidence: float = 0.95) -> Estimate:

@@ -56,7 +56,7 @@ def family_for(model_type: str | None, source: str) -> VLMFamily:
         f"{', '.join(sorted(FAMILIES))}. If transformers has this model and its forward takes "
         "`mm_encoder_outputs`, describe it once: "
         f"AutoVLMPolicy.register_family(VLMFamily(model_type={model_type!r}, vision=..., "
-        "projector=(...,), language=...)). CONTRIBUTING.md, 'Adding a family', lists the fields."
+        "projector=(...,), language=...)). docs/adding-a-family.md lists the fields."
     )
 
 

@@ -1,0 +1,102 @@
+"""`hf-vlm-rl` ends with 0, or with 1 and a message, or with 2 for wrong arguments; never with a traceback."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hf_vlm_rl.cli import COMMANDS, build_parser, main
+
+REWARD = ("--rewards", "exact_match_reward")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The working directory: an empty folder, a file that is nothing, rows."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "bad.jsonl").write_text('{"prompt": \n')
+    (tmp_path / "rows.jsonl").write_text('{"prompt": "Hello.", "answer": "hello"}\n')
+    return tmp_path
+
+
+BAD_INPUT = {
+    "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
+    "no model in a folder": (["check", "empty"], "'empty' has model_type None, which no family describes"),
+    "no such image": (["check", "no/model", "--image", "gone.jpg"], "Cannot read the image file 'gone.jpg'"),
+    "no image": (["check", "no/model", "--image", "notes.txt"], "not an image that PIL can read"),
+    "no model to plan": (["plan", "no/model", "--gpu", "24GB"], "hf-vlm-rl plan no/model: "),
+    "no model to convert": (["convert", "no/model", "out"], "hf-vlm-rl convert no/model: "),
+    "nothing to convert": (["convert", "empty", "out"], "Expected 'internvl_chat'"),
+    "no model to evaluate": (["eval", "no/model", "rows.jsonl", *REWARD], "hf-vlm-rl eval no/model: "),
+    "no such rows": (["eval", "empty", "gone.jsonl", *REWARD], "Got 'gone.jsonl', and there is no such file"),
+    "rows cut off": (["eval", "empty", "bad.jsonl", *REWARD], "bad.jsonl"),
+    "no rows in a folder": (["eval", "empty", "empty", *REWARD], "neither a `Dataset` directory"),
+    "no such result": (["eval", "empty", "rows.jsonl", *REWARD, "--before", "gone.json"], "gone.json"),
+    "a file for a folder": (["eval", "empty", "rows.jsonl", *REWARD, "--out", "notes.txt"], "notes.txt"),
+    "no such folder": (["push", "gone", "user/x"], "Got 'gone', which is no folder"),
+    "no adapter": (["push", "empty", "user/x"], "empty has no adapter_model.safetensors"),
+    "too few steps": (["demo", "--steps", "7"], "Expected at least 8 steps"),
+    "a file for the demo": (["demo", "--steps", "8", "--out", "notes.txt"], "notes.txt"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD_INPUT.values(), ids=BAD_INPUT)
+def test_bad_input_ends_with_1_and_says_what_is_wrong(arguments, message, folder, capsys):
+    assert main(arguments) == 1
+    said = capsys.readouterr()
+    assert message in said.err
+    assert said.out == ""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["nothing"],
+        ["check"],
+        ["plan", "model"],
+        ["plan", "model", "--gpu", "much"],
+        ["eval", "model", "rows.jsonl"],
+        ["eval", "model", "rows.jsonl", *REWARD, "--limit", "0"],
+        ["eval", "model", "rows.jsonl", *REWARD, "--batch-size", "none"],
+        ["eval", "model", "rows.jsonl", *REWARD, "--temperature", "nan"],
+        ["convert", "model", "out", "--shard-gb", "-1"],
+    ],
+)
+def test_wrong_arguments_end_with_2_and_the_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main(arguments)
+    assert stopped.value.code == 2
+    assert capsys.readouterr().err.startswith("usage: hf-vlm-rl")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_says_what_a_command_does(command, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([command, "--help"])
+    assert stopped.value.code == 0
+    help_text = capsys.readouterr().out
+    assert COMMANDS[command].run.__doc__.splitlines()[0] in help_text
+    assert "--help" in help_text
+
+
+def test_the_list_of_commands_says_what_each_does():
+    help_text = build_parser().format_help()
+    assert all(command.help in help_text for command in COMMANDS.values())
+
+
+def test_help_needs_no_torch():
+    script = (
+        "import sys; from hf_vlm_rl.cli import build_parser; build_parser().format_help(); "
+        "sys.exit(bool({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_process_ends_with_the_status(folder):
+    command = [sys.executable, "-m", "hf_vlm_rl.cli", "demo", "--seeds", "0"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("hf-vlm-rl demo: Got --steps 280, --seeds 0 and --threads 1. Expected")

@@ -1,0 +1,76 @@
+"""What preambles share: photos, rows, short runs of stock trainers."""
+
+import functools
+import json
+from pathlib import Path
+
+import trl
+from datasets import Dataset
+
+from tests.images import photo
+from tests.tiny import build
+
+SHORT = {
+    "use_cpu": True,
+    "bf16": False,
+    "max_steps": 1,
+    "report_to": "none",
+    "save_strategy": "no",
+    "logging_steps": 1,
+    "disable_tqdm": True,
+}
+ROLLOUT = {"per_device_train_batch_size": 4, "num_generations": 2, "max_completion_length": 4}
+
+
+def short_runs(**more: dict) -> None:
+    """Give configurations of TRL, by name without `Config`, other defaults; trainers are as they are."""
+    for name, options in more.items():
+        config = getattr(trl, f"{name}Config")
+        setattr(trl, f"{name}Config", functools.partial(config, **SHORT | options))
+
+
+def photo_file(path: str = "photo.jpg", name: str = "coffee") -> None:
+    """Write a photo to the working directory."""
+    photo(name, (112, 112)).save(path)
+
+
+def model_at(path: str, family: str = "qwen2_5_vl") -> None:
+    """Write a family's tiny checkpoint where a page has a model."""
+    build(family, Path(path))
+
+
+def user(text: str) -> list[dict]:
+    return [{"role": "user", "content": text}]
+
+
+def rows(count: int = 4) -> Dataset:
+    """Questions with an image each; TRL's columns and an answer."""
+    names = ("cat", "coffee", "astronaut", "rocket")
+    return Dataset.from_list(
+        [
+            {"prompt": user("What is it?"), "images": [photo(name, (112, 112))], "answer": name}
+            for name in names[:count]
+        ]
+    )
+
+
+def grpo(policy, out: str = "out", **options):
+    """A stock GRPO trainer that is ready to train, with LoRA."""
+    config = trl.GRPOConfig(output_dir=out, **SHORT | ROLLOUT | options)
+    return trl.GRPOTrainer(
+        model=policy,
+        processing_class=policy.processing_class,
+        reward_funcs=lambda completions, **_: [float(len(c[0]["content"])) for c in completions],
+        train_dataset=rows(),
+        args=config,
+        peft_config=policy.lora_config(r=4),
+    )
+
+
+def jsonl(path: str) -> None:
+    """Write held-out rows with the paths of their images."""
+    lines = []
+    for name in ("cat", "coffee"):
+        photo_file(f"{name}.jpg", name)
+        lines.append({"prompt": user("What is it?"), "images": [f"{name}.jpg"], "answer": name})
+    Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -1,0 +1,44 @@
+"""The pages of the documentation and their code blocks."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path
+    for path in (
+        ROOT / "README.md",
+        ROOT / "CONTRIBUTING.md",
+        ROOT / "CHANGELOG.md",
+        *(ROOT / name / "README.md" for name in ("model_cards", "benchmarks", "examples")),
+        ROOT / "benchmarks" / "RESULTS.md",
+        *sorted((ROOT / "docs").rglob("*.md")),
+    )
+}
+FENCE = re.compile(r"(?:<!-- not run: (.+?) -->\n+)?^```(\w+)\n(.*?)^```$", flags=re.DOTALL | re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block.
+
+    Attributes:
+        language: After the fence.
+        source: The text.
+        line: Of its first line, counted from 1.
+        not_run: The reason that stands in a comment before it, or None.
+    """
+
+    language: str
+    source: str
+    line: int
+    not_run: str | None
+
+
+def blocks(text: str) -> list[Block]:
+    """All blocks of a page, in order."""
+    return [
+        Block(match[2], match[3], text.count("\n", 0, match.start(3)) + 1, match[1])
+        for match in FENCE.finditer(text)
+    ]

@@ -1,0 +1,27 @@
+"""Rows with answers, and with preferences; PPO of one batch."""
+
+import functools
+
+from trl.experimental import ppo
+
+from tests.documents.material import rows, short_runs
+
+short_runs(Reward={})
+ppo.PPOConfig = functools.partial(
+    ppo.PPOConfig,
+    use_cpu=True,
+    bf16=False,
+    report_to="none",
+    save_strategy="no",
+    total_episodes=4,
+    num_ppo_epochs=1,
+    num_sample_generations=0,
+)
+dataset = rows()
+
+
+def said(text):
+    return [{"role": "assistant", "content": text}]
+
+
+preferences = dataset.map(lambda row: {"chosen": said(row["answer"]), "rejected": said("A dog.")})

@@ -1,0 +1,63 @@
+"""Command lines on the pages: they parse, and what they name exists."""
+
+import re
+import shlex
+
+import pytest
+
+from hf_vlm_rl import cli
+from tests.documents.pages import PAGES, ROOT, blocks
+from tests.documents.runner import commands
+
+LINES = [
+    (name, words)
+    for name, path in PAGES.items()
+    for block in blocks(path.read_text())
+    if block.language == "bash"
+    for words in commands(block.source)
+]
+TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE))
+
+
+def script(name: str) -> bool:
+    return (ROOT / name).is_file()
+
+
+def module(name: str) -> bool:
+    path = ROOT / name.replace(".", "/")
+    src = ROOT / "src" / name.replace(".", "/")
+    return any(p.with_suffix(".py").is_file() or (p / "__main__.py").is_file() for p in (path, src))
+
+
+def named(words: list[str]) -> bool:
+    """Is there what a command line runs?"""
+    program, *rest = words
+    if program == "hf-vlm-rl":
+        return cli.build_parser().parse_args(rest).command == rest[0]
+    if program == "make":
+        return set(rest) - {word for word in rest if "=" in word} <= TARGETS
+    if program == "pip":
+        return rest[0] == "install"
+    if program in ("python", "accelerate"):
+        files = [word for word in rest if word.endswith((".py", ".yaml")) and "/" in word]
+        modules = [rest[i + 1] for i, word in enumerate(rest[:-1]) if word == "-m"]
+        return bool(files or modules) and all(map(script, files)) and all(map(module, modules))
+    return False
+
+
+@pytest.mark.parametrize(("page", "words"), LINES, ids=[shlex.join(words)[:60] for _, words in LINES])
+def test_the_command_line_is_right(page, words):
+    assert named(words), f"{page}: {shlex.join(words)}"
+
+
+def test_every_command_has_a_section():
+    text = PAGES["docs/command-line.md"].read_text()
+    assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == sorted(
+        cli.COMMANDS, key=["check", "plan", "demo", "eval", "convert", "push", "trl"].index
+    )
+
+
+def test_every_target_that_a_text_names_exists():
+    named = {target for path in PAGES.values() for target in re.findall(r"`make ([a-z-]+)", path.read_text())}
+    assert len(named) > 3
+    assert named <= TARGETS

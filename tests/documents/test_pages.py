@@ -1,0 +1,54 @@
+"""The documents say what the code does."""
+
+import re
+from importlib.util import module_from_spec, spec_from_file_location
+
+import pytest
+
+import hf_vlm_rl
+from tests.documents.pages import PAGES, ROOT, blocks
+from tests.tiny import FAMILIES
+
+ALL = pytest.mark.parametrize("name", PAGES)
+
+
+def test_the_support_matrix_is_what_the_table_gives():
+    spec = spec_from_file_location("make_families", ROOT / "docs" / "make_families.py")
+    script = module_from_spec(spec)
+    spec.loader.exec_module(script)
+    assert script.PAGE.read_text() == script.page(), "run `make docs`"
+
+
+def test_every_family_of_the_table_is_tested():
+    from hf_vlm_rl.families import FAMILIES as table
+
+    assert set(table) == set(FAMILIES)
+
+
+@ALL
+def test_every_fence_is_a_block_of_a_known_language(name):
+    """Or a block could be overlooked, and not be run."""
+    text = PAGES[name].read_text()
+    found = blocks(text)
+    assert len(re.findall(r"^\s*```", text, flags=re.MULTILINE)) == 2 * len(found)
+    assert {block.language for block in found} <= {"python", "bash", "text", "toml", "json", "yaml"}
+
+
+def test_hardly_any_python_is_not_run():
+    found = [block for path in PAGES.values() for block in blocks(path.read_text())]
+    python = [block for block in found if block.language == "python"]
+    assert len(python) > 25
+    assert sum(block.not_run is not None for block in python) < 3
+
+
+@ALL
+def test_relative_links_lead_somewhere(name):
+    path = PAGES[name]
+    for target in re.findall(r"\]\(([^)#]+)", path.read_text()):
+        if not target.startswith(("http://", "https://")):
+            assert (path.parent / target).exists(), target
+
+
+def test_every_public_name_is_documented():
+    for name in hf_vlm_rl.__all__:
+        assert getattr(hf_vlm_rl, name).__doc__, name

@@ -30,7 +30,8 @@ def encode_images(
     Args:
         backbone: The multimodal backbone, on its device.
         processing: Its processing class.
-        tickets: N tickets, repeats allowed; each distinct one is encoded once.
+        tickets: N tickets, repeats allowed; each distinct one is encoded once. Without any, the tower runs
+            once nevertheless, for the ranks that wait for its gradients.
         sharded: The backbone's weights are spread over ranks, which all are here: call the tower as
             often as the rank that needs it most.
 
@@ -49,7 +50,7 @@ def encode_images(
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
     batches = _batches(missing)
     # Before the first call: the ranks must agree while none of them waits in the tower.
-    calls = most(len(batches), backbone.device) if sharded else len(batches)
+    calls = most(len(batches), backbone.device) if sharded else max(len(batches), int(not tickets))
     # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for group in batches:

@@ -12,7 +12,7 @@ import torch
 from .errors import ImageError, TicketError
 from .features import encode_images
 from .processing_state import ProcessingState
-from .sharded import is_sharded
+from .sharded import gradients_awaited, is_sharded
 
 IDLE = "idle_tower_calls"
 CARRIERS = ("pixel_values", "image_grid_thw")
@@ -175,7 +175,7 @@ def model_inputs(
     state: ProcessingState = processing._vlm
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
-    if tickets or sharded:
+    if tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
         features, idle = encode_images(backbone, processing, tickets, sharded)
         if idle is not None:
             inputs[IDLE] = idle

@@ -1,7 +1,11 @@
-"""Weights that are spread over ranks (FSDP, ZeRO-3): every rank must call every part equally often.
+"""What ranks must do together, however much their batches differ.
 
-A sharded module gathers its weights from all ranks when it runs. A rank that calls it once more than the
-others, because its batch has one more image shape or the only image at all, waits for them for ever.
+Weights spread over ranks (FSDP, ZeRO-3): a sharded module gathers its weights from all ranks when it runs. A
+rank that calls it once more than the others, because its batch has one more image shape or the only image at
+all, waits for them for ever.
+
+Whole weights (DDP, ZeRO-1 and 2): gradients are averaged over ranks. A rank that has an image waits for the
+tower's gradients from one that has none.
 """
 
 import torch
@@ -25,6 +29,19 @@ def is_sharded(module: nn.Module) -> bool:
     return any(isinstance(p, DTensor) or hasattr(p, "ds_id") for p in module.parameters()) or any(
         isinstance(part, FullyShardedDataParallel) for part in module.modules()
     )
+
+
+def gradients_awaited(backbone: nn.Module, language: str) -> bool:
+    """Whether other ranks may wait for this one's gradients of a part that only images need.
+
+    Args:
+        backbone: A multimodal backbone.
+        language: Name of its text decoder.
+    """
+    if ranks() == 1 or not torch.is_grad_enabled():
+        return False
+    decoder = f"{language}."
+    return any(p.requires_grad and not name.startswith(decoder) for name, p in backbone.named_parameters())
 
 
 def most(number: int, device: torch.device) -> int:

@@ -1,30 +1,55 @@
 """Start a script on two ranks."""
 
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 from torch import distributed
 
+# What `accelerate launch` takes from the command line instead of its configuration: two processes on a CPU.
+OVERRIDES = ("--num_processes", "2", "--mixed_precision", "no")
+# torchrun's options, read also by `accelerate launch`. The rendezvous binds its port and keeps it: one that
+# is looked up first and passed on may be taken by another test in between.
+RENDEZVOUS = {"PET_STANDALONE": "1", "PET_LOCAL_ADDR": "127.0.0.1"}
+SECONDS_TO_END = 30
 
-def on_two_ranks(module: str, *arguments, timeout: int = 120) -> None:
-    """Run a module with torchrun; a rank that waits for ever is a failure after `timeout` seconds."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    launch = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_port", str(port)]
+
+def on_two_ranks(module: str, *arguments, config: Path | None = None, timeout: int = 300) -> None:
+    """Run a module on two processes of this machine; both must end with status 0.
+
+    Args:
+        module: Its name.
+        *arguments: Of its command line.
+        config: For `accelerate launch --config_file`; without it, torchrun starts the module.
+        timeout: Seconds after which a rank counts as one that waits for ever.
+    """
+    launch = ["torch.distributed.run", "--nproc_per_node", "2"]
+    if config is not None:
+        launch = ["accelerate.commands.launch", "--config_file", str(config), *OVERRIDES]
     path = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, sys.path)])
-    done = subprocess.run(
-        [sys.executable, *launch, "-m", module, *map(str, arguments)],
-        capture_output=True,
+    launcher = subprocess.Popen(
+        [sys.executable, "-m", *launch, "-m", module, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
-        timeout=timeout,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        env=os.environ | RENDEZVOUS | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
-    assert done.returncode == 0, done.stderr[-4000:]
+    try:
+        errors = launcher.communicate(timeout=timeout)[1]
+    except subprocess.TimeoutExpired:
+        raise AssertionError(f"No end after {timeout} seconds.\n{_end(launcher)[-8000:]}") from None
+    assert launcher.returncode == 0, errors[-8000:]
+
+
+def _end(launcher: subprocess.Popen) -> str:
+    """End a launcher that ends its ranks, which are in sessions of their own; return what they wrote."""
+    launcher.terminate()
+    try:
+        return launcher.communicate(timeout=SECONDS_TO_END)[1]
+    except subprocess.TimeoutExpired:
+        launcher.kill()
+        return ""
 
 
 def leave() -> None:

@@ -11,7 +11,7 @@ from hf_vlm_rl import AutoVLMPolicy
 from tests.conformance.cases import no_image, one_image, tickets, two_images
 from tests.distributed.launch import leave
 
-LIMIT = 60
+LIMIT = 240
 
 # Rank 0 has no image; rank 1 has images of several shapes, and prompts that repeat.
 ROWS = ([no_image(), no_image()], [two_images(), one_image(), one_image()])

@@ -106,6 +106,7 @@ def _online(trainer: type, config: type, policy: Any, rows: Iterable[dict], out:
     reward = options.pop("reward", by_ids)
     processing_class = options.pop("processing_class", None) or policy.processing_class
     eval_rows = options.pop("eval_rows", None)
+    own = {"rollout_func": options.pop("rollout")} if "rollout" in options else {}
     return trainer(
         model=policy,
         processing_class=processing_class,
@@ -114,6 +115,7 @@ def _online(trainer: type, config: type, policy: Any, rows: Iterable[dict], out:
         train_dataset=Dataset.from_list(list(rows)),
         eval_dataset=None if eval_rows is None else Dataset.from_list(eval_rows),
         peft_config=peft,
+        **own,
     )
 
 

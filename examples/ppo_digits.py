@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import datasets
+import torch
 import transformers
 from peft import get_peft_model
 
@@ -27,6 +28,7 @@ parser.add_argument("--out", type=Path, default=Path("outputs/ppo_digits"), help
 parser.add_argument("--seed", type=int, default=0, help="of weights, split and trainings")
 parser.add_argument("--episodes", type=int, default=3840, help="answers to sample")
 options = parser.parse_args()
+torch.set_num_threads(1)  # a tiny model: with more, others' rounding and no gain
 transformers.utils.logging.disable_progress_bar()
 datasets.disable_progress_bars()
 warnings.filterwarnings("ignore", category=FutureWarning)  # of TRL's own calls

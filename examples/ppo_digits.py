@@ -28,13 +28,12 @@ parser.add_argument("--out", type=Path, default=Path("outputs/ppo_digits"), help
 parser.add_argument("--seed", type=int, default=0, help="of weights, split and trainings")
 parser.add_argument("--episodes", type=int, default=3840, help="answers to sample")
 options = parser.parse_args()
-torch.set_num_threads(1)  # a tiny model: with more, others' rounding and no gain
+torch.set_num_threads(1)  # more gain nothing on a tiny model, and round differently
 transformers.utils.logging.disable_progress_bar()
 datasets.disable_progress_bars()
 warnings.filterwarnings("ignore", category=FutureWarning)  # of TRL's own calls
 
-# A small chat model that has seen the answers of 20 images. A ticket fits into an image of 10 tokens
-# or more in this tiny vocabulary: patches of 4 pixels give 16.
+# A small chat model that has seen 20 answers. Patches of 4 pixels give 16 tokens, enough for a ticket.
 splits = load_splits(warm_up=20, held_out=500, seed=options.seed)
 checkpoint = build_checkpoint(options.out / "checkpoint", options.seed, patch_size=4)
 policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from datasets import ClassLabel, Dataset, Features, Image, IterableDataset, List, Value
+from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from .conversations import answered, started
@@ -15,9 +15,9 @@ from .kinds import IMAGES, MESSAGES, Columns
 from .report import LoadReport, OnError, check_on_error
 from .sources import names
 from .turns import Marks
+from .undecoded import undecoded
 
 PEEKED = 100  # rows of a stream without features
-ANSWERS = ("completion", "chosen", "rejected")
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,8 @@ class Mapped:
         """As when called, but for the row's number."""
         given = self._value(self.prompt, row)
         messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        turns = started(messages, Marks(self.mark), self.folder, self.system, "prompt")
+        marks = Marks(self.mark)
+        turns = started(messages, marks, self.folder, self.system, "prompt")
         if turns.messages[-1]["role"] != "user":
             raise DataError(
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
@@ -76,7 +77,6 @@ class Mapped:
                     f"answer='{{{self.answer}}}', or keep the column as it is"
                 )
             made["answer"] = answer
-        marks = Marks(self.mark)
         return made | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
@@ -181,7 +181,7 @@ def from_dataset(
     result = Features(made | {name: features[name] for name in kept})
     if dataset.features is not None:
         for name in columns:
-            dataset = dataset.cast_column(name, _undecoded(features[name]))
+            dataset = dataset.cast_column(name, undecoded(features[name]))
     if on_error != "raise":
         dataset = _only_good(dataset, mapped, on_error, report)
     dropped = [name for name in features if name not in kept]
@@ -242,14 +242,6 @@ def _peeked(dataset: IterableDataset, untyped: set[str], keep: Sequence[str] | N
     if not columns.kinds:
         raise DataError("The stream has no rows.")
     return columns.features()
-
-
-def _undecoded(feature: Any) -> Any:
-    if isinstance(feature, Image):
-        return Image(decode=False)
-    if isinstance(feature, List):
-        return List(_undecoded(feature.feature))
-    return feature
 
 
 def _only_good(

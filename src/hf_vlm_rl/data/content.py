@@ -1,17 +1,16 @@
 """Which images are the same: those whose files have the same bytes."""
 
-import base64
+import functools
 import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 from ..errors import DataError
+from .image_files import resolve
 
-CHUNK = 1 << 20
+_HASH = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 class ContentHash:
@@ -42,12 +41,11 @@ class ContentHash:
                 f"Got an image as {type(image).__name__}. Expected a path, a URL, bytes, or what "
                 "datasets.Image stores."
             )
-        scheme = image.partition(":")[0].lower()
-        if scheme == "data":
-            return digest(_of_data_url(image))
-        if scheme == "file":
-            return self._file(url2pathname(urlsplit(image).path))
-        return digest("address", image) if "://" in image else self._file(image)
+        stored = resolve(image, "")
+        if stored["bytes"] is not None:
+            return digest(stored["bytes"])
+        path = stored["path"]
+        return digest("address", path) if "://" in path else self._file(path)
 
     def _file(self, path: str) -> bytes:
         if path not in self._of_path:
@@ -57,28 +55,18 @@ class ContentHash:
 
 def digest(*parts: str | bytes) -> bytes:
     """A hash of 16 bytes; of one `bytes`, that of a file with this content."""
-    hashed = hashlib.blake2b(digest_size=16)
+    hashed = _HASH()
     for part in parts:
         hashed.update(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"))
     return hashed.digest()
 
 
-def _of_data_url(url: str) -> bytes:
-    try:
-        return base64.b64decode(url.partition(",")[2])
-    except ValueError as error:
-        raise DataError(f"The data URL {url[:40]!r} is not valid base64: {error}.") from error
-
-
 def _of_file(path: str | os.PathLike) -> bytes:
-    hashed = hashlib.blake2b(digest_size=16)
     try:
         with Path(path).open("rb") as file:
-            while chunk := file.read(CHUNK):
-                hashed.update(chunk)
+            return hashlib.file_digest(file, _HASH).digest()
     except OSError as error:
         raise DataError(
             f"Cannot read the image file {str(path)[:200]!r}: {error.strerror or error}. Check the path, "
             "or drop the row."
         ) from error
-    return hashed.digest()

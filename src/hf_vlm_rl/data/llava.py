@@ -15,7 +15,7 @@ from .conversations import split_turns, started
 from .kinds import Kind
 from .plan import Part
 from .report import LoadReport, OnError
-from .sources import Extras, JsonSource, folder_of, names
+from .sources import Extras, JsonSource, folder_of, names, paths_of
 from .turns import Marks, column_images
 
 READ = frozenset({"conversations", "image", "images", "video", "videos"})
@@ -118,9 +118,6 @@ def load_llava(
     """
     options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
     extras = Extras(names(drop, "drop"), names(strings, "strings"))
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    if not paths:
-        raise ValueError("Got no files. Expected at least one path.")
     parts = [
         Part(
             JsonSource(
@@ -128,6 +125,6 @@ def load_llava(
                 LlavaReader(folder_of(each, image_folder), answer, completion, system, image_mark, extras),
             )
         )
-        for each in paths
+        for each in paths_of(path)
     ]
     return build(parts, options)

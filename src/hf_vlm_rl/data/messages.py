@@ -15,7 +15,7 @@ from .conversations import answered, split_turns, started
 from .kinds import Kind
 from .plan import Part
 from .report import LoadReport, OnError
-from .sources import Extras, JsonSource, folder_of, names
+from .sources import Extras, JsonSource, folder_of, names, paths_of
 from .turns import Marks, Turns, column_images
 
 PAIR = ("chosen", "rejected")
@@ -188,9 +188,6 @@ def load_messages(
     """
     options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
     extras = Extras(names(drop, "drop"), names(strings, "strings"))
-    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
-    if not paths:
-        raise ValueError("Got no files. Expected at least one path.")
     parts = [
         Part(
             messages_source(
@@ -203,6 +200,6 @@ def load_messages(
                 extras=extras,
             )
         )
-        for each in paths
+        for each in paths_of(path)
     ]
     return build(parts, options)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -141,6 +141,18 @@ def names(given: Any, option: str) -> tuple[str, ...]:
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
         raise ValueError(f"Got {option}={given!r}. Expected a list of column names.")
     return tuple(given)
+
+
+def paths_of(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:
+    """One path or several, as several.
+
+    Raises:
+        ValueError: If there is none.
+    """
+    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    if not paths:
+        raise ValueError("Got no files. Expected at least one path.")
+    return paths
 
 
 def folder_of(path: str | os.PathLike, image_folder: str | os.PathLike | None) -> str:

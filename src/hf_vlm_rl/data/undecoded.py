@@ -22,11 +22,24 @@ def undecoded_rows(dataset: Dataset, indices: range | None = None) -> Iterator[d
         indices: Which rows, with step 1. Default: all.
     """
     indices = range(len(dataset)) if indices is None else indices
-    features = Features({name: _undecoded(feature) for name, feature in dataset.features.items()})
+    features = Features({name: undecoded(feature) for name, feature in dataset.features.items()})
     tables = dataset.with_format("arrow")
     for start in range(indices.start, indices.stop, SLICE):
         for row in tables[start : min(start + SLICE, indices.stop)].to_pylist():
             yield features.decode_example(row)
+
+
+def undecoded(feature: Any) -> Any:
+    """A feature whose images, however deep, come as they are stored."""
+    if isinstance(feature, Image):
+        return Image(mode=feature.mode, decode=False)
+    if isinstance(feature, Mapping):
+        return {name: undecoded(each) for name, each in feature.items()}
+    if isinstance(feature, List | LargeList):
+        changed = copy.copy(feature)
+        changed.feature = undecoded(feature.feature)
+        return changed
+    return feature
 
 
 def column_images(row: Mapping[str, Any]) -> list:
@@ -68,18 +81,6 @@ def need_dataset(dataset: Any, function: str) -> None:
             f"{function} got a {type(dataset).__name__}. Expected a datasets.Dataset: load without "
             "streaming, and pass one split of a DatasetDict."
         )
-
-
-def _undecoded(feature: Any) -> Any:
-    if isinstance(feature, Image):
-        return Image(mode=feature.mode, decode=False)
-    if isinstance(feature, Mapping):
-        return {name: _undecoded(each) for name, each in feature.items()}
-    if isinstance(feature, List | LargeList):
-        changed = copy.copy(feature)
-        changed.feature = _undecoded(feature.feature)
-        return changed
-    return feature
 
 
 def _walk(feature: Any, value: Any) -> Iterator[Any]:

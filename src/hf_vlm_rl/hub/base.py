@@ -11,13 +11,12 @@ from huggingface_hub.utils import validate_repo_id
 from transformers.utils import logging
 
 from ..cards.facts import BaseFacts
+from ..cards.merge import LICENSE
 from ..cards.model_facts import quantization
 from ..commits import SNAPSHOT
 from ..formats import ORIGINAL_FORMATS
 
 logger = logging.get_logger(__name__)
-
-LICENSE = ("license", "license_name", "license_link")
 
 
 def base_facts(model: Any, base_model: str | None = None, base_revision: str | None = None) -> BaseFacts:

@@ -11,7 +11,7 @@ from peft import get_peft_model
 from transformers import AutoConfig, AutoProcessor, InternVLForConditionalGeneration
 
 from hf_vlm_rl import AutoVLMPolicy, shared_critic
-from hf_vlm_rl.scored import scored_class
+from hf_vlm_rl.scoring.head import scored_class
 
 GIB = 1 << 30
 # InternVL 2.5 8B as of its config.json: InternViT-300M and InternLM2.5-7B, here in Qwen2's layout.

@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from hf_vlm_rl.internvl_chat.config import convert_config
-from hf_vlm_rl.internvl_chat.weights import original_shapes
+from hf_vlm_rl.loading.internvl_chat.config import convert_config
+from hf_vlm_rl.loading.internvl_chat.weights import original_shapes
 
 GOLDEN = Path(__file__).parents[1] / "tests/data/internvl_golden/tiny-internvl2_5-internlm2/checkpoint"
 SHARD_BYTES = 1_000_000_000

@@ -19,9 +19,9 @@ import trl
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
-from hf_vlm_rl.feature_cache import FeatureCache
-from hf_vlm_rl.image_cache import ImageCache
 from hf_vlm_rl.policy import VLMPolicy
+from hf_vlm_rl.policy.feature_cache import FeatureCache
+from hf_vlm_rl.processing.images.processed import ImageCache
 
 from .models import SIZES, TILING, image, pair
 from .probe import PHASES, Probe

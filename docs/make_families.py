@@ -30,7 +30,7 @@ they document none. See [rewards.md](rewards.md).
 
 def boxes(family: Any) -> str:
     """How the family's models write a box that covers the left half of 640 x 480 pixels."""
-    from hf_vlm_rl.coordinates import BoxCoordinates
+    from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 
     if family.boxes is None:
         return "-"

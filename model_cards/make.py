@@ -5,9 +5,9 @@ The numbers are invented: what is shown is the template, not a model.
 
 from pathlib import Path
 
-from hf_vlm_rl.cards import AdapterCardData, Evaluation
-from hf_vlm_rl.cards.facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts
-from hf_vlm_rl.cards.render import render
+from hf_vlm_rl.hub.cards import AdapterCardData, Evaluation
+from hf_vlm_rl.hub.cards.facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts
+from hf_vlm_rl.hub.cards.render import render
 
 FOLDER = Path(__file__).parent
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

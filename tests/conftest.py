@@ -19,7 +19,8 @@ import torch
 import transformers
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from hf_vlm_rl import AutoVLMPolicy, ImageStore, auto
+from hf_vlm_rl import AutoVLMPolicy, ImageStore
+from hf_vlm_rl.loading import auto
 from tests.tiny import build
 
 torch.set_num_threads(1)

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from ._lazy import loaded_on_use
 from .errors import (
     CheckpointError,
     ColumnError,
@@ -12,47 +13,46 @@ from .errors import (
     TicketError,
     UnsupportedModelError,
 )
-from .lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from .auto import AutoVLMPolicy
-    from .auto_scored import AutoVLMRewardModel, AutoVLMValueModel
-    from .cards import AdapterCardData, Evaluation
-    from .coordinates import BoxCoordinates
-    from .critic import shared_critic
     from .families import BoxFormat, VLMFamily, register_family
+    from .families.box_coordinates import BoxCoordinates
     from .hub import push_adapter, push_folder, push_with_card, save_adapter
-    from .policy import VLMPolicy
-    from .processing import VLMTokenizer
-    from .registration import register
-    from .reward_model import RewardFunctionModel
-    from .store import ImageStore
-    from .tickets import TicketCodec
+    from .hub.cards import AdapterCardData, Evaluation
+    from .loading.auto import AutoVLMPolicy
+    from .loading.registration import register
+    from .policy.policy import VLMPolicy
+    from .processing.images.store import ImageStore
+    from .processing.ticket_codec import TicketCodec
+    from .processing.tokenizer import VLMTokenizer
+    from .scoring.load import AutoVLMRewardModel, AutoVLMValueModel
+    from .scoring.reward_functions import RewardFunctionModel
+    from .scoring.shared_critic import shared_critic
 
 __version__ = "0.1.0"
 
 # Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
 _HOME = {
-    "AdapterCardData": "cards",
-    "AutoVLMPolicy": "auto",
-    "AutoVLMRewardModel": "auto_scored",
-    "AutoVLMValueModel": "auto_scored",
-    "BoxCoordinates": "coordinates",
+    "AdapterCardData": "hub.cards",
+    "AutoVLMPolicy": "loading.auto",
+    "AutoVLMRewardModel": "scoring.load",
+    "AutoVLMValueModel": "scoring.load",
+    "BoxCoordinates": "families.box_coordinates",
     "BoxFormat": "families",
-    "Evaluation": "cards",
-    "ImageStore": "store",
-    "RewardFunctionModel": "reward_model",
-    "TicketCodec": "tickets",
+    "Evaluation": "hub.cards",
+    "ImageStore": "processing.images.store",
+    "RewardFunctionModel": "scoring.reward_functions",
+    "TicketCodec": "processing.ticket_codec",
     "VLMFamily": "families",
     "VLMPolicy": "policy",
     "VLMTokenizer": "processing",
     "push_adapter": "hub",
     "push_folder": "hub",
     "push_with_card": "hub",
-    "register": "registration",
+    "register": "loading.registration",
     "register_family": "families",
     "save_adapter": "hub",
-    "shared_critic": "critic",
+    "shared_critic": "scoring.shared_critic",
 }
 
 __all__ = [

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from hf_vlm_rl.parts import below, part_of
+from hf_vlm_rl.policy.parts import below, part_of
 from tests.tiny import FAMILIES
 
 from .models import encoded

@@ -9,7 +9,7 @@ from transformers import BitsAndBytesConfig
 
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
 from hf_vlm_rl.families import FAMILIES as ROWS
-from hf_vlm_rl.quantization import decoder_only
+from hf_vlm_rl.loading.quantization import decoder_only
 from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
 from tests.internvl_chat.originals import write_original
 from tests.tiny import FAMILIES

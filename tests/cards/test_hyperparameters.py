@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from trl import DPOConfig, GRPOConfig
 
-from hf_vlm_rl.cards.hyperparameters import shareable, telling
+from hf_vlm_rl.hub.cards.hyperparameters import shareable, telling
 
 SECRET = "hf_" + "s" * 34
 

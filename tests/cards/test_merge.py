@@ -3,8 +3,8 @@
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_vlm_rl.cards.merge import BEGIN, END, merge
-from hf_vlm_rl.cards.render import render
+from hf_vlm_rl.hub.cards.merge import BEGIN, END, merge
+from hf_vlm_rl.hub.cards.render import render
 from model_cards.make import dpo, grpo
 
 FRESH, OLD = render(grpo()), render(dpo())

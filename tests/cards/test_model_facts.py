@@ -3,7 +3,7 @@
 import pytest
 from peft import IA3Config, LoraConfig, get_peft_model
 
-from hf_vlm_rl.cards.model_facts import adapter_facts
+from hf_vlm_rl.hub.cards.adapter_facts import adapter_facts
 
 CASES = {
     "decoder": (

@@ -7,7 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
-from hf_vlm_rl import demo
+from hf_vlm_rl.cli import demo
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from hf_vlm_rl.cli import COMMANDS, build_parser, main
+from hf_vlm_rl.cli import main
+from hf_vlm_rl.cli.commands import COMMANDS, build_parser
 
 REWARD = ("--rewards", "exact_match_reward")
 

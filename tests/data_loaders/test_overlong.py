@@ -15,11 +15,11 @@ from trl.trainer.sft_trainer import DataCollatorForVisionLanguageModeling
 
 from hf_vlm_rl import ImageError, VLMFamily
 from hf_vlm_rl.data import filter_overlong, prompt_lengths
-from hf_vlm_rl.data.counting import BY_SIZE, Counter
-from hf_vlm_rl.data.sizes import image_size
+from hf_vlm_rl.data.lengths.stand_in import BY_SIZE, Counter
 from hf_vlm_rl.errors import DataError
 from hf_vlm_rl.families import FAMILIES as TABLE
-from hf_vlm_rl.images import load_rgb
+from hf_vlm_rl.processing.images.read import load_rgb
+from hf_vlm_rl.processing.images.size import image_size
 from tests.images import photo
 from tests.tiny import FAMILIES
 
@@ -160,7 +160,7 @@ def test_template_arguments_are_the_trainers(policy_for):
 
 
 def test_processes_share_the_rows(policy_for, pictures, monkeypatch):
-    monkeypatch.setattr("hf_vlm_rl.data.overlong.CHUNK", 4)
+    monkeypatch.setattr("hf_vlm_rl.data.lengths.overlong.CHUNK", 4)
     processing = policy_for("internvl").processing_class
     dataset = rows_of(mixture("internvl", pictures))
     alone = prompt_lengths(dataset, processing)

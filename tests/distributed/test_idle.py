@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_vlm_rl.features import encode_images
+from hf_vlm_rl.policy.features import encode_images
 from tests.conformance.cases import ALL, images_of, one_image, two_images
 
 

@@ -58,7 +58,7 @@ def commands(source: str) -> list[list[str]]:
 
 def run_bash(source: str, page: str, line: int, skipped: list[str]) -> None:
     """Run the `hf-vlm-rl` lines of a block, but for the subcommands in `skipped`."""
-    from hf_vlm_rl import cli
+    from hf_vlm_rl.cli import commands as cli
 
     for words in commands(source):
         if words[0] == "hf-vlm-rl" and words[1] not in skipped:

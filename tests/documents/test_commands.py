@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from hf_vlm_rl import cli
+from hf_vlm_rl.cli import commands as cli
 from tests.documents.pages import PAGES, ROOT, blocks
 from tests.documents.runner import commands
 

@@ -8,7 +8,7 @@ import pytest
 from datasets import Dataset, DatasetDict
 from peft import get_peft_model
 
-from hf_vlm_rl import cli
+from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.evaluation import EvaluationResult, evaluate
 from hf_vlm_rl.rewards import normalized_match_reward
 from tests.evaluation.rows import mixture, short, user

@@ -14,8 +14,8 @@ from huggingface_hub import constants, hf_api
 from huggingface_hub.utils import _http
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.cards import Evaluation
 from hf_vlm_rl.hub import push_adapter
+from hf_vlm_rl.hub.cards import Evaluation
 from tests.hub.server import ALICE, Hub
 from tests.trainers.runs import grpo, mixture
 

@@ -5,7 +5,7 @@ import subprocess
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_vlm_rl import cli
+from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.hub import save_adapter
 from tests.hub.conftest import client_environment, python
 from tests.hub.server import ALICE

@@ -9,8 +9,8 @@ from huggingface_hub import ModelCard, metadata_load
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load as load_safetensors
 
-from hf_vlm_rl.cards import Evaluation
 from hf_vlm_rl.hub import push_adapter, push_folder, save_adapter
+from hf_vlm_rl.hub.cards import Evaluation
 from tests.hub.card_rules import problems
 from tests.hub.conftest import BASE
 from tests.hub.server import ALICE, Fault

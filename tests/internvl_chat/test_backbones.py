@@ -8,10 +8,10 @@ import torch
 from transformers import AutoModelForImageTextToText
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.internvl_chat.backends import sentencepiece
-from hf_vlm_rl.internvl_chat.convert import convert
-from hf_vlm_rl.internvl_chat.processor import TilesOnly
-from hf_vlm_rl.internvl_chat.templates import CONVERSATIONS
+from hf_vlm_rl.loading.internvl_chat.backends import sentencepiece
+from hf_vlm_rl.loading.internvl_chat.convert import convert
+from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
+from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
 
 from .golden import DATA, photo
 from .originals import write_original

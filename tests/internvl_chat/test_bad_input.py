@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
-from hf_vlm_rl.internvl_chat.convert import convert
+from hf_vlm_rl.loading.internvl_chat.convert import convert
 
 from .golden import DATA, INTERNLM2, QWEN2, VIT6B, directory
 

@@ -20,7 +20,7 @@ from transformers import (
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.cli import main
-from hf_vlm_rl.internvl_chat.convert import convert
+from hf_vlm_rl.loading.internvl_chat.convert import convert
 
 from .golden import INTERNLM2, NAMES, Case, directory, read
 

@@ -6,7 +6,8 @@ import pytest
 from transformers import BitsAndBytesConfig
 from trl import GRPOConfig
 
-from hf_vlm_rl import AutoVLMPolicy, cli
+from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.plan import Run, Settings, candidates
 from hf_vlm_rl.plan.report import paste
 from tests.internvl_chat.originals import write_original

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hf_vlm_rl import rewards
-from hf_vlm_rl.coordinates import BoxCoordinates, SmartResize
 from hf_vlm_rl.families import BoxFormat
+from hf_vlm_rl.families.box_coordinates import BoxCoordinates, SmartResize
 
 RESIZED = BoxCoordinates(BoxFormat(None), SmartResize(28, 56 * 56, 1280 * 28 * 28))
 LOC = BoxCoordinates(BoxFormat(1024, "loc"))

@@ -9,7 +9,7 @@ from PIL import Image
 from torchvision.ops import box_iou as torchvision_iou
 
 from hf_vlm_rl import ColumnError
-from hf_vlm_rl.coordinates import BoxCoordinates
+from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 from hf_vlm_rl.rewards import DetectionReward, IoUReward, box_iou, inclusive_iou, iou_reward, parse_boxes
 
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.coordinates import BoxCoordinates
 from hf_vlm_rl.families import FAMILIES
+from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 from hf_vlm_rl.rewards import DetectionReward, IoUReward, parse_boxes
 from tests.images import photo
 from tests.tiny import recipe

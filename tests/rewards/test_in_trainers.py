@@ -5,7 +5,7 @@ import torch
 from datasets import Dataset
 
 from hf_vlm_rl import ColumnError, RewardError, RewardFunctionModel
-from hf_vlm_rl.coordinates import BoxCoordinates
+from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 from hf_vlm_rl.rewards import (
     GroupAccuracyReward,
     IoUReward,

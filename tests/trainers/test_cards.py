@@ -6,8 +6,8 @@ import json
 import pytest
 from huggingface_hub import ModelCard
 
-from hf_vlm_rl.cards.curve import FILE
 from hf_vlm_rl.hub import save_adapter
+from hf_vlm_rl.hub.cards.curve import FILE
 from tests.hub.card_rules import problems
 from tests.trainers.runs import dpo, grpo, mixture, preferences, rloo, sft
 from tests.trainers.test_kto import kto

@@ -5,7 +5,7 @@ import copy
 import pytest
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.chat import check_no_placeholder, fill_images, normalize
+from hf_vlm_rl.processing.conversation import check_no_placeholder, fill_images, normalize
 
 PAYLOADS = {
     "image": ({"image": "a.png"}, "a.png"),

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import TicketError
-from hf_vlm_rl.prompt_rows import read_rows
+from hf_vlm_rl.processing.encoded_rows import read_rows
 from tests.unit.prompts import CAT, COFFEE, FAMILIES, user
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from transformers.image_utils import load_image
 
-from hf_vlm_rl.images import load_rgb
+from hf_vlm_rl.processing.images.read import load_rgb
 from tests.images import photo
 
 SIZE = (37, 23)

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.images import load_rgb
+from hf_vlm_rl.processing.images.read import load_rgb
 from tests.images import photo
 
 

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.store import image_ticket
+from hf_vlm_rl.processing.images.store import image_ticket
 from tests.unit.prompts import CAT, COFFEE, FAMILIES, ROCKET, text_of, tickets
 
 

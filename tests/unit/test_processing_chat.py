@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError, TicketError
-from hf_vlm_rl.store import image_ticket
+from hf_vlm_rl.processing.images.store import image_ticket
 from tests.unit.prompts import CAT, COFFEE, FAMILIES, ROCKET, text_of, tickets, user
 
 ENCODE = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}

@@ -10,7 +10,7 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
-from hf_vlm_rl.store import image_ticket, name
+from hf_vlm_rl.processing.images.store import image_ticket, name
 from tests.images import photo
 
 

@@ -12,7 +12,7 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
-from hf_vlm_rl.store import image_ticket
+from hf_vlm_rl.processing.images.store import image_ticket
 
 COUNT = 12
 
@@ -95,7 +95,7 @@ def test_a_later_run_reads_what_was_kept_and_not_what_was_in_memory(store):
 
 def test_tickets_are_the_same_in_every_process(store):
     code = (
-        "from hf_vlm_rl.store import image_ticket\n"
+        "from hf_vlm_rl.processing.images.store import image_ticket\n"
         "import PIL.Image\n"
         "print(image_ticket(PIL.Image.new('RGB', (5, 3), (9, 8, 7))))"
     )

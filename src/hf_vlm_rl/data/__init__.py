@@ -2,30 +2,30 @@
 
 from typing import TYPE_CHECKING
 
+from .._lazy import loaded_on_use
 from ..errors import DataError
-from ..lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from .columns import from_dataset
-    from .folder import load_image_folder
+    from .build.report import LoadReport
+    from .hf_dataset import from_dataset
+    from .image_folder import load_image_folder
+    from .lengths.overlong import OverlongReport, filter_overlong, prompt_lengths
     from .llava import load_llava
     from .messages import load_messages
     from .mixture import load_mixture
-    from .overlong import OverlongReport, filter_overlong, prompt_lengths
-    from .report import LoadReport
     from .split import train_validation_split
 
 # Loaded on first use: `datasets` takes a second to import.
 _HOME = {
-    "LoadReport": "report",
-    "OverlongReport": "overlong",
-    "filter_overlong": "overlong",
-    "from_dataset": "columns",
-    "load_image_folder": "folder",
+    "LoadReport": "build.report",
+    "OverlongReport": "lengths.overlong",
+    "filter_overlong": "lengths.overlong",
+    "from_dataset": "hf_dataset",
+    "load_image_folder": "image_folder",
     "load_llava": "llava",
     "load_messages": "messages",
     "load_mixture": "mixture",
-    "prompt_lengths": "overlong",
+    "prompt_lengths": "lengths.overlong",
     "train_validation_split": "split",
 }
 

@@ -10,12 +10,12 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build import Options, build
+from .build.column_types import Kind
+from .build.first_pass import Part
+from .build.report import LoadReport, OnError
+from .build.second_pass import Options, build
+from .build.sources import Extras, JsonSource, folder_of, names, paths_of
 from .conversations import split_turns, started
-from .kinds import Kind
-from .plan import Part
-from .report import LoadReport, OnError
-from .sources import Extras, JsonSource, folder_of, names, paths_of
 from .turns import Marks, column_images
 
 READ = frozenset({"conversations", "image", "images", "video", "videos"})

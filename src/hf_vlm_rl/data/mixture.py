@@ -9,13 +9,13 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build import Options, build
+from .build.first_pass import Part
+from .build.report import LoadReport, OnError
+from .build.second_pass import Options, build
+from .build.sources import Extras, JsonSource, folder_of, names
 from .llava import LlavaReader
 from .messages import messages_source
-from .plan import Part
-from .report import LoadReport, OnError
 from .samples import Sample
-from .sources import Extras, JsonSource, folder_of, names
 
 FORMATS = ("llava", "messages")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")

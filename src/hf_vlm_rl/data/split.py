@@ -11,7 +11,7 @@ from datasets import Dataset, DatasetDict
 from datasets.utils import tqdm
 
 from ..errors import DataError
-from .content import ContentHash, digest
+from .image_hash import ContentHash, digest
 from .subset import choose
 from .undecoded import need_dataset, stored_images, undecoded_rows
 

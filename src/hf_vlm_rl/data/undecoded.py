@@ -6,8 +6,8 @@ from typing import Any
 
 from datasets import Dataset, Features, Image, LargeList, List
 
-from ..chat import normalize
 from ..errors import DataError
+from ..processing.conversation import normalize
 
 # Rows of one Arrow slice: small, since a row may hold the bytes of several images.
 SLICE = 64

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import loaded_on_use
+from .._lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from .callback import EvaluationCallback

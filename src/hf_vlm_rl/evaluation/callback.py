@@ -8,7 +8,7 @@ from typing import Any
 from peft import PeftModel
 from transformers import TrainerCallback
 
-from ..policy import VLMPolicy
+from ..policy.policy import VLMPolicy
 from .comparison import Comparison, compare
 from .reporters import log_completions, log_metrics
 from .result import EvaluationResult

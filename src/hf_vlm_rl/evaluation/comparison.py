@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..cards import Evaluation
+from ..hub.cards import Evaluation
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
 from .result import EvaluationResult, RewardScores, cell
 

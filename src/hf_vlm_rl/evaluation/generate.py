@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..padding import pad_batch
-from .rows import Encoded
+from ..processing.padding import pad_batch
+from ..processing.trainer_rows import Encoded
 
 # A checkpoint's own sampling settings would be warned about, and mean nothing, in greedy decoding.
 NO_SAMPLING = {"temperature": None, "top_p": None, "top_k": None}

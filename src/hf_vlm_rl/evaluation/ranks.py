@@ -8,7 +8,7 @@ import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
-from ..sharded import is_sharded, ranks
+from ..policy.ranks import is_sharded, ranks
 
 T = TypeVar("T")
 

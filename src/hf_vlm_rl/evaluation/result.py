@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..cards import Evaluation
+from ..hub.cards import Evaluation
 from .estimates import Estimate, mean_over_prompts, pass_at
 
 Values = tuple[tuple[float | None, ...], ...]

@@ -8,15 +8,15 @@ from typing import Any, Literal
 from peft import PeftModel
 from tqdm.auto import tqdm
 
-from ..modes import evaluating
-from ..policy import VLMPolicy
-from ..reward_calls import call, columns_as_lists, unique_names
+from ..policy.eval_mode import evaluating
+from ..policy.policy import VLMPolicy
+from ..processing.images.thumbnail import thumbnails
+from ..processing.trainer_rows import Encoded, encode, read, windows
+from ..rewards.calling import call, columns_as_lists, unique_names
 from .generate import NO_SAMPLING, complete, seeded
 from .ranks import Ranks, gathered
 from .result import EvaluationResult
-from .rows import Encoded, encode, read, windows
 from .tally import Done, Tally
-from .thumbnails import thumbnails
 
 # Batches that are encoded together and sorted by length.
 WINDOW = 16

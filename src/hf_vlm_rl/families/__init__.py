@@ -8,7 +8,7 @@ import functools
 from importlib.metadata import entry_points
 
 from ..errors import UnsupportedModelError
-from .boxes import BoxFormat
+from .box_format import BoxFormat
 from .family import VLMFamily
 from .table import FAMILIES
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .boxes import BoxFormat
+from .box_format import BoxFormat
 
 
 @dataclass(frozen=True)

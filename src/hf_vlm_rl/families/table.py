@@ -1,6 +1,6 @@
 """The built-in families: a dict that reads from top to bottom."""
 
-from .boxes import BoxFormat
+from .box_format import BoxFormat
 from .family import VLMFamily
 
 _PIXELS = {"min_pixels": "min_pixels", "max_pixels": "max_pixels"}

@@ -2,18 +2,18 @@
 
 from typing import TYPE_CHECKING
 
-from ..lazy import loaded_on_use
+from .._lazy import loaded_on_use
 
 if TYPE_CHECKING:
     from .push import push_adapter, push_folder
     from .save import save_adapter
-    from .trainer import push_with_card
+    from .trainer_push import push_with_card
 
 # Loaded on first use: the command line asks this package for its arguments.
 _HOME = {
     "push_adapter": "push",
     "push_folder": "push",
-    "push_with_card": "trainer",
+    "push_with_card": "trainer_push",
     "save_adapter": "save",
 }
 

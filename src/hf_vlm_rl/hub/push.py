@@ -11,15 +11,15 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
 from .. import __version__
-from ..cards.data import AdapterCardData
-from ..cards.facts import BaseFacts, CardFacts
-from ..cards.merge import BEGIN, merge
-from ..cards.model_facts import CONFIG, adapter_facts
-from ..cards.run_facts import versions
-from ..cards.stored import stored
-from .base import check_id, with_license
-from .errors import translated
-from .folder import pushable
+from .base_model import check_id, with_license
+from .cards.adapter_facts import CONFIG, adapter_facts
+from .cards.card import AdapterCardData
+from .cards.facts import BaseFacts, CardFacts
+from .cards.merge import BEGIN, merge
+from .cards.run_facts import versions
+from .cards.stored import stored
+from .failures import translated
+from .files import pushable
 from .leaks import check_leaks
 from .save import (
     CARD,

@@ -11,17 +11,17 @@ from typing import Any
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
-from ..cards.curve import FILE as CURVE
-from ..cards.curve import draw
-from ..cards.data import AdapterCardData
-from ..cards.facts import BaseFacts, CardFacts
-from ..cards.hyperparameters import shareable
-from ..cards.merge import merge
-from ..cards.model_facts import CONFIG, WEIGHTS, adapter_facts, read_config
-from ..cards.render import render
-from ..cards.run_facts import run_facts, versions
-from ..cards.stored import store
-from .base import base_facts, hub_id
+from .base_model import base_facts, hub_id
+from .cards.adapter_facts import CONFIG, WEIGHTS, adapter_facts, read_config
+from .cards.card import AdapterCardData
+from .cards.curve import FILE as CURVE
+from .cards.curve import draw
+from .cards.facts import BaseFacts, CardFacts
+from .cards.hyperparameters import shareable
+from .cards.merge import merge
+from .cards.render import render
+from .cards.run_facts import run_facts, versions
+from .cards.stored import store
 
 CARD = "README.md"
 ARGUMENTS = "training_args.json"

@@ -6,24 +6,24 @@ possible, `live` counts, `step` is the step, `memory` adds up, `settings` and `s
 
 from typing import TYPE_CHECKING
 
-from ..lazy import loaded_on_use
+from .._lazy import loaded_on_use
 
 if TYPE_CHECKING:
+    from ..loading.meta import Checkpoint, read_checkpoint
     from .memory import Memory, estimate
-    from .model import Checkpoint, read_checkpoint
     from .search import Plan
     from .settings import Run, Settings, candidates
 
 # Loaded on first use: the command line asks this package for its arguments.
 _HOME = {
-    "Checkpoint": "model",
+    "Checkpoint": ".loading.meta",
     "Memory": "memory",
     "Plan": "search",
     "Run": "settings",
     "Settings": "settings",
     "candidates": "settings",
     "estimate": "memory",
-    "read_checkpoint": "model",
+    "read_checkpoint": ".loading.meta",
 }
 
 __all__ = ["Checkpoint", "Memory", "Plan", "Run", "Settings", "candidates", "estimate", "read_checkpoint"]

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from ..store import ImageStore
+from ..loading.meta import Checkpoint, policy_on_meta
+from ..processing.images.store import ImageStore
 from .dry import Kernels
-from .model import Checkpoint, policy_on_meta
 from .settings import Run, Settings
 from .step import Prompt, Rollout, make_prompt, rollout_bytes, update_bytes
 from .weights import optimizer_bytes, quantised_layers, trained, weight_bytes

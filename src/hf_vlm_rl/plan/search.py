@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ..loading.meta import Checkpoint
 from .memory import Memory, estimate
-from .model import Checkpoint
 from .settings import Run, Settings
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..parts import below, part_of
+from ..policy.parts import below, part_of
 from .settings import OPTIMIZERS
 
 # bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and

@@ -6,15 +6,14 @@ docs/rewards.md has the table.
 """
 
 from .answers import ExactMatchReward, NormalizedMatchReward, exact_match_reward, normalized_match_reward
-from .boxes import WrittenBox, parse_boxes
 from .choice import ChoiceReward, YesNoReward, yes_no_reward
 from .completions import extract_answer, extract_tag, text_of
 from .compose import ComposedReward, compose
 from .detection import DetectionReward, detection_reward
-from .diagnose import Diagnosis, diagnose
+from .diagnosis.batch import Diagnosis, diagnose
+from .diagnosis.run import RunDiagnosis, diagnose_history
 from .format import FormatReward, format_reward
 from .groups import GroupAccuracyReward
-from .history import RunDiagnosis, diagnose_history
 from .iou import IoUReward, box_iou, inclusive_iou, iou_reward
 from .json_schema import JSONSchemaReward
 from .length import CosineLengthReward, LengthReward
@@ -24,6 +23,7 @@ from .numeric import CountReward, NumericReward, count_reward, numeric_reward
 from .ocr import OCRReward, ocr_reward
 from .reasoning import AnswerAndReasoningReward
 from .repetition import RepetitionReward, repetition_reward
+from .written_boxes import WrittenBox, parse_boxes
 
 __all__ = [
     "AnswerAndReasoningReward",

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from ..coordinates import BoxCoordinates
 from ..errors import ColumnError
+from ..families.box_coordinates import BoxCoordinates
 from .base import RowReward, need
-from .boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 from .columns import as_boxes, as_texts
 from .completions import extract_answer, strip_fence, words
 from .iou import box_iou
+from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 
 COCO = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 _NOTHING = ("[]", "none", "no objects")

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from ..coordinates import BoxCoordinates
+from ..families.box_coordinates import BoxCoordinates
 from .base import RowReward
-from .boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 from .columns import as_box
 from .completions import extract_answer
+from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_vlm_rl.internvl_chat.convert import convert
+from hf_vlm_rl.loading.internvl_chat.convert import convert
 from tests.trainers.runs import dpo, grpo, logs, parameters, said, split_by_change
 from tests.trainers.runs import user as asked
 

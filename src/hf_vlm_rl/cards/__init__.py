@@ -1,6 +1,0 @@
-"""Model cards of adapters: what goes on them, and how they are written. Nothing here talks to the Hub."""
-
-from .data import AdapterCardData
-from .evaluation import Evaluation
-
-__all__ = ["AdapterCardData", "Evaluation"]

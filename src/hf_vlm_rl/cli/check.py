@@ -1,0 +1,82 @@
+"""`hf-vlm-rl check`: what this package makes of a model, from its config and processor alone."""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+QUESTION = "What is it?"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `check`."""
+    from .plan import pixels
+
+    parser.add_argument("model", help="Hub id or directory; its weights are not downloaded")
+    parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
+    image = parser.add_mutually_exclusive_group()
+    image.add_argument("--image", help="file or URL of an image, to count its tokens")
+    image.add_argument(
+        "--image-size", type=pixels, default=(448, 448), help="or a blank one's width x height, as 1024x768"
+    )
+
+
+def run(given: argparse.Namespace) -> None:
+    """Say whether a model is supported, what an image costs, and what training on it would do.
+
+    Exit status: 0 if it is supported, 1 if it is not or cannot be read.
+    """
+    from PIL import Image
+
+    from ..processing.images.read import load_rgb
+
+    image = load_rgb(given.image) if given.image else Image.new("RGB", given.image_size)
+    located = {} if given.revision is None else {"revision": given.revision}
+    for name, value in facts(given.model, image, located):
+        sys.stdout.write(f"{name + ':':<15}{value}\n")
+
+
+def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:
+    """What there is to say of a model, as pairs of name and value.
+
+    Args:
+        source: Hub id or directory.
+        image: A PIL image in RGB, whose tokens are counted.
+        located: `revision`, `token`, `cache_dir`, ...
+
+    Raises:
+        UnsupportedModelError: If no family describes the checkpoint.
+        OSError: If its config or processor cannot be read.
+    """
+    import torch
+
+    from ..loading.meta import policy_on_meta, read_checkpoint
+    from ..processing.images.store import ImageStore
+
+    policy = policy_on_meta(read_checkpoint(source, located), torch.bfloat16, ImageStore())
+    processing = policy.processing_class
+    yield "model", f"{type(policy).__name__} (family {policy.family.model_type})"
+    yield "processor", type(processing).__name__
+    yield "parameters", f"{policy.num_parameters():,}"
+    content = [{"type": "image", "image": image}, {"type": "text", "text": QUESTION}]
+    messages = [{"role": "user", "content": content}]
+    encoded = processing.apply_chat_template(
+        [messages], add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    ids = encoded["input_ids"][0]
+    tokens = list(ids).count(policy.config.image_token_id)
+    yield "image", f"{tokens} tokens for {image.width} x {image.height} pixels"
+    yield "prompt", f"{len(ids)} tokens for this image and {QUESTION!r}"
+    yield (
+        "template",
+        repr(processing.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)),
+    )
+    yield "boxes", _boxes(policy.family.boxes)
+    yield "sharing", policy.base_model._sharing.refusal or "rows that begin alike share their prompts"
+    yield "LoRA", f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
+
+
+def _boxes(boxes: Any) -> str:
+    if boxes is None:
+        return "the makers document none; see BoxCoordinates.relative"
+    return f"{boxes.syntax}, " + (f"0 to {boxes.scale}" if boxes.scale else "in pixels of the resized image")

@@ -1,0 +1,36 @@
+"""`hf-vlm-rl push`."""
+
+import argparse
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `push`."""
+    parser.add_argument("folder", help="with the adapter, as save_adapter or trainer.save_model wrote it")
+    parser.add_argument("repo_id", help="user/name, or name for your own account; created if needed")
+    parser.add_argument("--base-model", help="id of the base on the Hub, if it was loaded from a local path")
+    parser.add_argument("--base-revision", help="commit, tag or branch of the base")
+    parser.add_argument("--summary", help="what the adapter does")
+    parser.add_argument("--license", help="default: the license of the base")
+    parser.add_argument("--private", action="store_true", default=None, help="create a private repository")
+    parser.add_argument("--revision", help="branch to push to (default: main)")
+    parser.add_argument("--create-pr", action="store_true", help="open a pull request instead of committing")
+    parser.add_argument("--message", help="commit message")
+
+
+def run(given: argparse.Namespace) -> None:
+    """Push an adapter from a folder to the Hub, with a card. Log in first: `hf auth login`."""
+    from ..hub.push import push_folder
+
+    card = {"summary": given.summary, "license": given.license}
+    commit = push_folder(
+        given.folder,
+        given.repo_id,
+        card={key: value for key, value in card.items() if value is not None} or None,
+        base_model=given.base_model,
+        base_revision=given.base_revision,
+        private=given.private,
+        revision=given.revision,
+        create_pr=given.create_pr,
+        commit_message=given.message,
+    )
+    print(commit.pr_url or commit.commit_url)  # noqa: T201

@@ -1,0 +1,270 @@
+"""Datasets of others, brought into the columns that trainers take."""
+
+import os
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
+
+from ..errors import DataError
+from .build.column_types import IMAGES, MESSAGES, Columns
+from .build.image_check import resolve
+from .build.report import LoadReport, OnError, check_on_error
+from .build.sources import names
+from .conversations import answered, started
+from .turns import Marks
+from .undecoded import undecoded
+
+PEEKED = 100  # rows of a stream without features
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """Makes a row of another dataset's row.
+
+    Attributes:
+        prompt: A column, or a template.
+        images: Columns.
+        answer: A column, a template, or None.
+        answers: Columns of messages or strings, by the name that they get.
+        system: A system message for rows without one.
+        mark: What stands for an image in a text.
+        folder: Paths of images are relative to it.
+        classes: Names of what the answer's column numbers; None if it is no `ClassLabel`.
+    """
+
+    prompt: str
+    images: tuple[str, ...]
+    answer: str | None
+    answers: Mapping[str, str]
+    system: str | None
+    mark: str
+    folder: str
+    classes: tuple[str, ...] | None
+
+    def __call__(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
+        """The columns that trainers take.
+
+        Raises:
+            DataError: If the row does not have what they are made of; names the row.
+        """
+        try:
+            return self.row(row)
+        except DataError as error:
+            raise DataError(f"row {index}: {error}") from error
+
+    def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        """As when called, but for the row's number."""
+        given = self._value(self.prompt, row)
+        messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        marks = Marks(self.mark)
+        turns = started(messages, marks, self.folder, self.system, "prompt")
+        if turns.messages[-1]["role"] != "user":
+            raise DataError(
+                f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
+                "the answer into a column of its own."
+            )
+        made = {"prompt": turns.messages, "images": turns.place(self._images(row))}
+        if self.answer is not None:
+            answer = self._value(self.answer, row)
+            if self.classes is not None and answer is not None:
+                answer = self.classes[answer] if answer >= 0 else None  # -1: not labelled
+            if answer is not None and not isinstance(answer, str):
+                raise DataError(
+                    f"the answer is {str(answer)[:80]!r}; expected a string: use the template "
+                    f"answer='{{{self.answer}}}', or keep the column as it is"
+                )
+            made["answer"] = answer
+        return made | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
+
+    def _value(self, source: str, row: Mapping[str, Any]) -> Any:
+        return row[source] if source in row else source.format_map(row)
+
+    def _images(self, row: Mapping[str, Any]) -> list[Any]:
+        images = []
+        for column in self.images:
+            value = row[column]
+            images += value if isinstance(value, list) else [value]
+        return [resolve(image, self.folder) for image in images if image is not None]
+
+
+def from_dataset(
+    dataset: Dataset | IterableDataset,
+    *,
+    prompt: str,
+    images: str | Sequence[str] | None = None,
+    answer: str | None = None,
+    completion: str | None = None,
+    chosen: str | None = None,
+    rejected: str | None = None,
+    system: str | None = None,
+    keep: Sequence[str] | None = None,
+    image_folder: str | os.PathLike | None = None,
+    image_mark: str = "<image>",
+    on_error: OnError = "raise",
+    num_proc: int | None = None,
+    report: LoadReport | None = None,
+) -> Dataset | IterableDataset:
+    """Bring a dataset into the columns that trainers take.
+
+    The rows are written anew to `datasets`' cache, stored images included; no image is decoded. A stream
+    stays a stream.
+
+    Args:
+        dataset: Rows, or a stream of rows. Of a stream without features the first 100 rows are read to find
+            the types of the columns that stay.
+        prompt: A column with strings or messages (`role`, `content` or `from`, `value`), or a template of
+            columns such as `"Question: {question}"`.
+        images: A column with images, paths, URLs or lists of these, or several columns, whose images follow
+            each other. None: no images.
+        answer: A column with strings or of `ClassLabel`, whose names are taken, or a template, for the column
+            `answer`.
+        completion: A column with strings or messages, for the column `completion`.
+        chosen: The same for `chosen`.
+        rejected: The same for `rejected`.
+        system: A system message for rows that have none.
+        keep: Columns that stay. Default: all that are not named by the other arguments as columns.
+        image_folder: Paths of images are relative to it. Default: the current folder.
+        image_mark: Stands for an image in a text; in a row without any, the images come first.
+        on_error: "raise" at the first bad row, which for a stream is when it is read; "skip" bad rows, and
+            log how many and why (not for streams, which cannot be counted); or a callable that gets each bad
+            row's DataError, the row being skipped.
+        num_proc: Processes that write the rows; not for streams.
+        report: Filled with the numbers of rows and of skipped rows; not for streams.
+
+    Returns:
+        Rows with the columns `prompt`, `images`, the ones asked for, and those that stay.
+
+    Raises:
+        ValueError: If a column is missing, two would have the same name, or an argument is not for streams.
+        DataError: If a row cannot be used; names the row.
+    """
+    check_on_error(on_error)
+    streamed = isinstance(dataset, IterableDataset)
+    if not streamed and not isinstance(dataset, Dataset):
+        raise ValueError(
+            f"Got a {type(dataset).__name__}. Expected a Dataset or an IterableDataset: one split."
+        )
+    if streamed and (on_error == "skip" or num_proc is not None or report is not None):
+        raise ValueError(
+            'Got a stream with on_error="skip", num_proc or report. Expected none of them: a stream is not '
+            "read to its end here. Pass a callable as on_error to count bad rows."
+        )
+    columns = [images] if isinstance(images, str) else list(images or ())
+    answers = {"completion": completion, "chosen": chosen, "rejected": rejected}
+    answers = {name: column for name, column in answers.items() if column is not None}
+    used = {prompt, answer, *columns, *answers.values()}
+    features = dataset.features if dataset.features is not None else _peeked(dataset, used, keep)
+    _check(features, prompt, columns, answer, answers)
+    labels = features.get(answer)
+    mapped = Mapped(
+        prompt,
+        tuple(columns),
+        answer,
+        answers,
+        system,
+        image_mark,
+        os.path.abspath(image_folder or ""),
+        tuple(labels.names) if isinstance(labels, ClassLabel) else None,
+    )
+    made = _made(answer, answers)
+    kept = [name for name in features if name not in used] if keep is None else names(keep, "keep")
+    missing = [name for name in kept if name not in features]
+    taken = [name for name in kept if name in made]
+    if missing or taken:
+        raise ValueError(
+            f"Got columns to keep that are not there ({missing}) or that are made anew ({taken}). Expected "
+            f"some of {[name for name in features if name not in made]}; rename_column gives another name."
+        )
+    result = Features(made | {name: features[name] for name in kept})
+    if dataset.features is not None:
+        for name in columns:
+            dataset = dataset.cast_column(name, undecoded(features[name]))
+    if on_error != "raise":
+        dataset = _only_good(dataset, mapped, on_error, report)
+    dropped = [name for name in features if name not in kept]
+    if streamed:
+        # Typed afterwards: `map` with features would leave the images encoded.
+        dataset = dataset.map(mapped, with_indices=True, remove_columns=dropped)
+        return dataset.select_columns(list(result)).cast(result)
+    dataset = dataset.map(
+        mapped,
+        with_indices=True,
+        remove_columns=dropped,
+        features=result,
+        num_proc=num_proc,
+        desc="Mapping columns",
+    )
+    if report is not None and on_error == "raise":
+        report.rows = len(dataset)
+    return dataset.select_columns(list(result))
+
+
+def _made(answer: str | None, answers: Iterable[str]) -> dict[str, Any]:
+    made = {"prompt": MESSAGES, "images": IMAGES}
+    return (
+        made | ({"answer": Value("string")} if answer is not None else {}) | dict.fromkeys(answers, MESSAGES)
+    )
+
+
+def _check(
+    features: Features, prompt: str, images: list[str], answer: str | None, answers: Mapping[str, str]
+) -> None:
+    """Refuse columns that are not there."""
+    wanted = {name: [column] for name, column in answers.items()} | {"images": images}
+    for name, source in (("prompt", prompt), ("answer", answer)):
+        if source is not None:
+            fields = [field for _, field, _, _ in string.Formatter().parse(source) if field is not None]
+            columns = [field.partition(".")[0].partition("[")[0] for field in fields]
+            wanted[name] = [source] if source in features or not fields else columns
+    for name, columns in wanted.items():
+        missing = [column for column in columns if column not in features]
+        if missing:
+            raise ValueError(
+                f"Got {name} from {missing}, but the dataset has {list(features)}. Expected a column"
+                f"{' or a template of columns' if name in ('prompt', 'answer') else ''}."
+            )
+
+
+def _peeked(dataset: IterableDataset, untyped: set[str], keep: Sequence[str] | None) -> Features:
+    """The features that the first rows of a stream show; null for columns that do not stay."""
+    columns = Columns("give the stream features (dataset.cast), or name the columns that stay in keep=[...]")
+    for index, row in enumerate(dataset.take(PEEKED)):
+        stays = [name for name in (row if keep is None else keep) if name in row and name not in untyped]
+        try:
+            columns.add({name: row[name] if name in stays else None for name in row}, f"row {index}".__str__)
+        except DataError as error:
+            raise DataError(
+                f"The stream has no features, and its row {index} does not tell: {error}"
+            ) from error
+    if not columns.kinds:
+        raise DataError("The stream has no rows.")
+    return columns.features()
+
+
+def _only_good(
+    dataset: Any, mapped: Mapped, on_error: OnError, report: LoadReport | None
+) -> Dataset | IterableDataset:
+    """The rows that can be used; the others are counted."""
+    counted = LoadReport()
+
+    def good(row: Mapping[str, Any], index: int) -> bool:
+        try:
+            mapped(row, index)
+        except DataError as error:
+            counted.skip(error)
+            if callable(on_error):
+                on_error(error)
+            return False
+        return True
+
+    if isinstance(dataset, IterableDataset):
+        return dataset.filter(good, with_indices=True)
+    indices = [index for index, row in enumerate(dataset) if good(row, index)]
+    counted.rows = len(indices)
+    counted.fill(report)
+    if not indices:
+        raise DataError("No row is left.\n  " + "\n  ".join(counted.reasons))
+    return dataset.select(indices)

@@ -1,0 +1,181 @@
+"""A folder of images per class."""
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import PIL.Image
+from datasets import Dataset, IterableDataset
+
+from ..errors import DataError
+from .build.column_types import Kind
+from .build.first_pass import Part
+from .build.json_file import Record, Start
+from .build.report import LoadReport, OnError
+from .build.second_pass import Options, build
+from .turns import Marks, Turns
+
+CHOICES = "{choices}"
+_IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
+
+
+@dataclass(frozen=True)
+class FolderReader:
+    """Rows of images with their class.
+
+    Attributes:
+        root: Absolute.
+        question: As it is asked.
+        answer: Name of the column with the class.
+        system: A system message.
+    """
+
+    root: str
+    question: str
+    answer: str
+    system: str | None
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """prompt, images and the class."""
+        return {"prompt": "messages", "images": "images", self.answer: "string"}
+
+    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `Reader.row`."""
+        turns = Turns(Marks("<image>"), self.root)
+        if self.system is not None:
+            turns.add("system", self.system)
+        turns.add("user", self.question)
+        images = turns.place([{"path": os.path.join(self.root, record["file"]), "bytes": None}])
+        made = {"prompt": turns.messages, "images": images, self.answer: record["class"]}
+        return made, {}
+
+
+@dataclass(frozen=True)
+class FolderSource:
+    """The files below a folder.
+
+    Attributes:
+        root: Absolute.
+        files: Relative to it, in order.
+        reader: Of their rows.
+    """
+
+    root: str
+    files: tuple[str, ...]
+    reader: FolderReader
+
+    @property
+    def name(self) -> str:
+        """The folder."""
+        return self.root
+
+    def key(self) -> str:
+        """The names of all files, and the reader's options."""
+        names = hashlib.blake2b("\0".join(self.files).encode(errors="surrogateescape")).hexdigest()
+        return repr((self.root, names, self.reader))
+
+    def records(self, start: Start | None = None) -> Iterator[Record]:
+        """A file and its class; a DataError for what is no image, or in no class."""
+        suffixes = PIL.Image.registered_extensions()
+        for number in range(start.number if start else 0, len(self.files)):
+            yield Record(Start(0, number), self._value(self.files[number], suffixes))
+
+    def place(self, start: Start) -> str:
+        """The file."""
+        return os.path.join(self.root, self.files[start.number])
+
+    def _value(self, file: str, suffixes: Mapping[str, str]) -> Any:
+        label, _, inner = file.partition(os.sep)
+        if not inner:
+            return DataError("the file is in no folder of a class; expected root/class/file")
+        suffix = os.path.splitext(file)[1].lower()
+        if suffix not in suffixes:
+            return DataError(f"the suffix {suffix!r} is no image's that PIL reads")
+        return {"file": file, "class": label}
+
+
+def load_image_folder(
+    path: str | os.PathLike,
+    question: str,
+    *,
+    choices: Sequence[str] | None = None,
+    answer: str = "answer",
+    system: str | None = None,
+    on_error: OnError = "raise",
+    num_proc: int | None = None,
+    streaming: bool = False,
+    verify_images: bool = False,
+    cache_dir: str | os.PathLike | None = None,
+    report: LoadReport | None = None,
+) -> Dataset | IterableDataset:
+    """Read a folder with a folder of images for each class.
+
+    The class of a file is the first folder on its way from `path`. Names that begin with a dot, `Thumbs.db`
+    and `desktop.ini` are passed over. The cache is used as long as the names of all files and all arguments
+    stay the same.
+
+    Args:
+        path: The folder.
+        question: What is asked about every image. `{choices}` in it becomes the classes, separated by
+            commas; an image mark (`<image>`) the image, which comes first otherwise.
+        choices: The classes in the order in which `{choices}` lists them, and others that have no images.
+            Default: those that are there, sorted.
+        answer: Name of the column for the class.
+        system: A system message.
+        on_error: "raise" if there are files that are no images or lie in no class, naming up to ten;
+            "skip" them, and log how many and why; or a callable that gets each one's DataError.
+        num_proc: See `load_llava`, as for everything that follows.
+        streaming: See there.
+        verify_images: See there.
+        cache_dir: See there.
+        report: See there.
+
+    Returns:
+        Rows with the columns `prompt`, `images` (one) and the class, sorted by class and file.
+
+    Raises:
+        DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
+            that cannot be used.
+    """
+    options = Options(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    root = os.path.abspath(path)
+    if not os.path.isdir(root):
+        raise DataError(f"There is no folder {root!r}. Expected one with a folder of images per class.")
+    files = tuple(sorted(_files(root), key=lambda file: file.split(os.sep)))
+    classes = sorted({file.partition(os.sep)[0] for file in files if os.sep in file})
+    if not classes:
+        raise DataError(
+            f"{root} has no folder with files; {len(files)} file(s) lie directly in it. Expected a folder of "
+            "images per class."
+        )
+    unlisted = [name for name in classes if choices is not None and name not in choices]
+    if unlisted:
+        raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
+    asked = question.replace(CHOICES, ", ".join(choices or classes))
+    source = FolderSource(root, files, FolderReader(root, asked, answer, system))
+    if on_error == "raise":
+        _refuse(source)
+    return build([Part(source)], options)
+
+
+def _files(root: str) -> Iterator[str]:
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            if not name.startswith(_IGNORED):
+                yield os.path.relpath(os.path.join(folder, name), root)
+
+
+def _refuse(source: FolderSource) -> None:
+    """Say at once what all is wrong with the files' names."""
+    bad = [record for record in source.records() if isinstance(record.value, DataError)]
+    if bad:
+        shown = "".join(f"\n  {source.place(record.start)}: {record.value}" for record in bad[:10])
+        more = f"\n  and {len(bad) - 10} more" if len(bad) > 10 else ""
+        raise DataError(
+            f'{len(bad)} of {len(source.files)} files cannot be used; move them, or pass on_error="skip":'
+            f"{shown}{more}"
+        )

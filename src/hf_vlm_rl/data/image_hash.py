@@ -1,0 +1,72 @@
+"""Which images are the same: those whose files have the same bytes."""
+
+import functools
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import DataError
+from .build.image_check import resolve
+
+_HASH = functools.partial(hashlib.blake2b, digest_size=16)
+
+
+class ContentHash:
+    """Images, as datasets store them, to hashes of their encoded bytes; each file is read once."""
+
+    def __init__(self):
+        self._of_path: dict[str, bytes] = {}
+
+    def __call__(self, image: Any) -> bytes:
+        """The hash of an image.
+
+        Args:
+            image: A path, a `file://`, `data:` or http(s) URL (which counts by its address), encoded bytes,
+                or a {"bytes", "path"} dict.
+
+        Returns:
+            16 bytes.
+
+        Raises:
+            DataError: If its file cannot be read, or it is something else.
+        """
+        if isinstance(image, Mapping):
+            image = image.get("bytes") if image.get("bytes") is not None else image.get("path")
+        if isinstance(image, bytes):
+            return digest(image)
+        if not isinstance(image, str):
+            raise DataError(
+                f"Got an image as {type(image).__name__}. Expected a path, a URL, bytes, or what "
+                "datasets.Image stores."
+            )
+        stored = resolve(image, "")
+        if stored["bytes"] is not None:
+            return digest(stored["bytes"])
+        path = stored["path"]
+        return digest("address", path) if "://" in path else self._file(path)
+
+    def _file(self, path: str) -> bytes:
+        if path not in self._of_path:
+            self._of_path[path] = _of_file(path)
+        return self._of_path[path]
+
+
+def digest(*parts: str | bytes) -> bytes:
+    """A hash of 16 bytes; of one `bytes`, that of a file with this content."""
+    hashed = _HASH()
+    for part in parts:
+        hashed.update(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"))
+    return hashed.digest()
+
+
+def _of_file(path: str | os.PathLike) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, _HASH).digest()
+    except OSError as error:
+        raise DataError(
+            f"Cannot read the image file {str(path)[:200]!r}: {error.strerror or error}. Check the path, "
+            "or drop the row."
+        ) from error

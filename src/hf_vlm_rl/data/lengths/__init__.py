@@ -1,0 +1,1 @@
+"""Rows counted in tokens, as trainers will make them."""

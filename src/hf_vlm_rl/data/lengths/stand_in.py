@@ -1,0 +1,105 @@
+"""A processing class that counts: its ids are the real ones, its images only as large as they need to be."""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import PIL.Image
+
+from ...processing.images.processed import ProcessedImage
+from ...processing.images.size import image_size
+from ...processing.images.store import StoredImage, image_ticket
+
+# Families in which an image's size alone decides its tokens, as tests/data_loaders/test_overlong.py shows.
+BY_SIZE = frozenset(
+    (
+        "gemma3",
+        "idefics3",
+        "internvl",
+        "llava",
+        "llava_next",
+        "llava_onevision",
+        "mistral3",
+        "paligemma",
+        "qwen2_5_vl",
+        "qwen2_vl",
+        "qwen3_vl",
+        "smolvlm",
+    )
+)
+_SIZE = "hf_vlm_rl_size"
+
+
+class Counter:
+    """Stands for a processing class where only the number of tokens matters.
+
+    Args:
+        processing_class: A policy's. Its store and caches are left alone.
+        pixels: Process the images themselves, rather than one blank image of each size.
+
+    Attributes:
+        processing: A copy of the processing class, to be called with what `image` gives.
+    """
+
+    def __init__(self, processing_class: Any, pixels: bool = False):
+        self.pixels = pixels or processing_class._vlm.family.model_type not in BY_SIZE
+        self._sizes: dict[str, tuple[int, int]] = {}
+        state = copy.copy(processing_class._vlm)
+        state.store, state.processed = _Store(self.pixels), _Tokens()
+        self.processing = copy.copy(processing_class)
+        self.processing._vlm = state
+
+    def image(self, image: Any) -> Any:
+        """What to pass for an image: itself, or a pixel that says its size.
+
+        Raises:
+            ImageError: If it is no image.
+        """
+        if self.pixels:
+            return image
+        path = image.get("path") if isinstance(image, Mapping) and image.get("bytes") is None else image
+        if not isinstance(path, str):
+            size = image_size(image)
+        elif path in self._sizes:
+            size = self._sizes[path]
+        else:
+            size = self._sizes[path] = image_size(path)
+        stand_in = PIL.Image.new("RGB", (1, 1))
+        stand_in.info[_SIZE] = size  # PIL's copies keep it
+        return stand_in
+
+
+class _Store:
+    """What `VLMTokenizer` asks of an `ImageStore` in order to count; images stay until they are processed."""
+
+    def __init__(self, pixels: bool):
+        self._pixels = pixels
+        self._tickets: dict[tuple, int] = {}
+        self._waiting: dict[int, StoredImage] = {}
+
+    def put(self, image: PIL.Image.Image, options: Mapping[str, Any]) -> int:
+        content = image_ticket(image) if self._pixels else image.info[_SIZE]
+        key = (content, json.dumps(options, sort_keys=True, default=repr))
+        new = key not in self._tickets
+        ticket = self._tickets.setdefault(key, len(self._tickets))
+        if new:
+            self._waiting[ticket] = StoredImage(image, options)
+        return ticket
+
+    def source(self, ticket: int) -> int:
+        return ticket
+
+    def get(self, ticket: int) -> StoredImage:
+        stored = self._waiting.pop(ticket)
+        if self._pixels:
+            return stored
+        return replace(stored, image=PIL.Image.new("RGB", stored.image.info[_SIZE]))
+
+
+class _Tokens(dict):
+    """`ImageCache` without the tensors: text and number of tokens of every image so far."""
+
+    def put(self, ticket: int, entry: ProcessedImage) -> None:
+        self[ticket] = replace(entry, inputs={})

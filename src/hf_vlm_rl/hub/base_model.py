@@ -1,0 +1,137 @@
+"""The base model of an adapter: its id and commit on the Hub, and its license."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import HfApi
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id
+from transformers.utils import logging
+
+from ..commits import SNAPSHOT
+from ..loading.formats import ORIGINAL_FORMATS
+from .cards.adapter_facts import quantization
+from .cards.facts import BaseFacts
+from .cards.merge import LICENSE
+
+logger = logging.get_logger(__name__)
+
+
+def base_facts(model: Any, base_model: str | None = None, base_revision: str | None = None) -> BaseFacts:
+    """What the model itself knows about its checkpoint.
+
+    Args:
+        model: A transformers model, or a PEFT wrapper of one.
+        base_model: Id on the Hub; overrides what the model says.
+        base_revision: Commit, tag or branch; overrides what the model says.
+
+    Raises:
+        ValueError: If `base_model` is no id on the Hub.
+    """
+    source = getattr(model.config, "_name_or_path", None) or None
+    found, commit = hub_id(source)
+    commit = commit or getattr(model.config, "_commit_hash", None)
+    if found is None:  # a copy of the base: where the adapter was first trained
+        found, commit = _named_by(model)
+    if base_model is not None:
+        check_id(base_model)
+        found, commit = base_model, commit if base_model == found else None
+    return BaseFacts(
+        model_id=found,
+        revision=base_revision or (commit if found else None),
+        stock=not _is_original(source, found),
+        quantization=quantization(model),
+    )
+
+
+def hub_id(source: str | None) -> tuple[str | None, str | None]:
+    """Id and commit on the Hub, from what a model was loaded from.
+
+    Args:
+        source: A Hub id, a local path, or None.
+
+    Returns:
+        (id, commit), each None if unknown; a path inside the Hub's cache knows both.
+    """
+    if not source:
+        return None, None
+    cached = SNAPSHOT.search(source)
+    if cached:
+        return cached[1].replace("--", "/"), cached[2]
+    return (None, None) if is_local(source) else (source, None)
+
+
+def is_local(source: str) -> bool:
+    """Whether something is a path of this machine and not an id on the Hub.
+
+    Args:
+        source: What a model was loaded from.
+    """
+    if os.path.isabs(source) or source.startswith((".", "~")) or Path(source).exists():
+        return True
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        return True
+    return False
+
+
+def check_id(base_model: str) -> None:
+    """Raise unless a string can be a model's id on the Hub.
+
+    Args:
+        base_model: What was given.
+
+    Raises:
+        ValueError: If it is a path or not of the form `name` or `namespace/name`.
+    """
+    try:
+        validate_repo_id(base_model)
+    except HFValidationError as error:
+        raise ValueError(
+            f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
+        ) from error
+
+
+def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
+    """`base` with the license that its card on the Hub states.
+
+    Args:
+        base: With `model_id`.
+        api: The Hub.
+    """
+    if base.model_id is None:
+        return base
+    try:
+        data = api.model_info(base.model_id).card_data
+    except (GatedRepoError, RepositoryNotFoundError):
+        logger.warning(
+            f"Cannot read the card of the base model {base.model_id} on the Hub; the adapter's card gets "
+            "no license from it. Pass card=AdapterCardData(license=...)."
+        )
+        return base
+    stated = {key: data.get(key) for key in LICENSE} if data is not None else {}
+    return dataclasses.replace(base, **stated)
+
+
+def _named_by(model: Any) -> tuple[str | None, str | None]:
+    for config in getattr(model, "peft_config", {}).values():
+        found, commit = hub_id(config.base_model_name_or_path)
+        if found is not None:
+            return found, config.revision or commit
+    return None, None
+
+
+def _is_original(source: str | None, model_id: str | None) -> bool:
+    from transformers import PreTrainedConfig
+
+    for place in (source, model_id):
+        if place is not None:
+            try:
+                stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
+            except OSError:
+                continue
+            return stored.get("model_type") in ORIGINAL_FORMATS
+    return False

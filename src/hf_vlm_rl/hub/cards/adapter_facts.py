@@ -1,0 +1,155 @@
+"""What is read from an adapter's files and, if it is at hand, from the model that carries it."""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from ...families import FAMILIES
+from .facts import AdapterFacts, PartFacts
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+PREFIX = "base_model.model."
+SETTINGS = {
+    "rank": "r",
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "rsLoRA": "use_rslora",
+    "DoRA": "use_dora",
+    "bias": "bias",
+}
+
+
+def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
+    """The adapter in a folder.
+
+    Args:
+        folder: With `adapter_config.json` and `adapter_model.safetensors`.
+        model: The `PeftModel` it was saved from; gives the sizes of the model's parts.
+
+    Raises:
+        ValueError: If one of them is damaged.
+    """
+    config = read_config(folder)
+    shapes = {key.removeprefix(PREFIX): shape for key, shape in read_shapes(folder).items()}
+    layers = {key.split(".lora_")[0] for key in shapes if ".lora_" in key}
+    settings = {
+        label: config[key] for label, key in SETTINGS.items() if config.get(key) not in (None, "none")
+    }
+    whole = tuple(sorted(config.get("modules_to_save") or ()))
+    if whole:
+        settings["trained in full"] = ", ".join(whole)
+    total, parts = (None, ()) if model is None else _parts(model, shapes, whole)
+    return AdapterFacts(
+        kind=config["peft_type"],
+        settings={key: value for key, value in settings.items() if value is not False},
+        targets=dict(sorted(Counter(layer.rsplit(".", 1)[-1] for layer in layers).items())),
+        parameters=sum(map(_product, shapes.values())),
+        total=total,
+        parts=parts,
+    )
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """An adapter's `adapter_config.json`.
+
+    Args:
+        folder: The adapter's.
+
+    Raises:
+        ValueError: If it is damaged.
+    """
+    path = folder / CONFIG
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path} cannot be read ({error}). Expected JSON: save the adapter again."
+        ) from error
+    if not isinstance(config, dict) or "peft_type" not in config:
+        raise ValueError(f"{path} cannot be read: no peft_type in it. Expected the config of a PEFT adapter.")
+    return config
+
+
+def read_shapes(folder: Path) -> dict[str, list[int]]:
+    """Name to shape of the saved tensors.
+
+    Args:
+        folder: The adapter's.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = folder / WEIGHTS
+    try:
+        with safe_open(path, framework="np") as file:
+            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or truncated ({error}). Save the adapter again.") from error
+
+
+def quantization(model: Any) -> str | None:
+    """How the base's weights are held, e.g. "4-bit nf4"; None if they are not quantised.
+
+    Args:
+        model: Any transformers model or PEFT wrapper of one.
+    """
+    config = getattr(model.config, "quantization_config", None)
+    if config is None:
+        return None
+    settings = config if isinstance(config, Mapping) else config.to_dict()
+    if settings.get("load_in_4bit"):
+        return f"4-bit {settings.get('bnb_4bit_quant_type', '')}".strip()
+    return "8-bit" if settings.get("load_in_8bit") else str(settings.get("quant_method", "quantised"))
+
+
+def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[int, tuple[PartFacts, ...]]:
+    base = model.get_base_model()
+    names = set(model.peft_config)
+    # PEFT puts the adapter's name into its own parameters' names, and nowhere else.
+    sizes = {
+        name: _size(parameter)
+        for name, parameter in base.named_parameters()
+        if not names.intersection(name.split("."))
+    }
+    family = FAMILIES.get(base.config.model_type)
+    if family is None:
+        return sum(sizes.values()), ()
+    paths = {
+        "projector": tuple(f"{path}." for path in family.projector),  # first: Qwen's is inside its tower
+        "vision tower": (f"{family.vision}.",),
+        "decoder": (f"{family.language}.", "lm_head."),
+    }
+    parameters, trained = Counter(), dict.fromkeys(paths, "frozen")
+    for name, size in sizes.items():
+        parameters[_part(name, paths)] += size
+    for key in saved:
+        part = _part(key, paths)
+        if any(f".{module}." in f".{key}" for module in whole):
+            trained[part] = "in full"
+        elif trained.get(part) == "frozen":
+            trained[part] = "adapter"
+    order = ("vision tower", "projector", "decoder")
+    return sum(sizes.values()), tuple(PartFacts(part, parameters[part], trained[part]) for part in order)
+
+
+def _part(name: str, paths: Mapping[str, tuple[str, ...]]) -> str | None:
+    return next((part for part, prefixes in paths.items() if name.startswith(prefixes)), None)
+
+
+def _size(parameter: Any) -> int:
+    size = getattr(parameter, "ds_numel", None) or parameter.numel()  # ZeRO-3 leaves empty tensors
+    if type(parameter).__name__ == "Params4bit":
+        size *= 2 * parameter.element_size()  # two values to a byte
+    return size
+
+
+def _product(shape: Iterable[int]) -> int:
+    product = 1
+    for length in shape:
+        product *= length
+    return product

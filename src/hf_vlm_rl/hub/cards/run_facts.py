@@ -1,0 +1,85 @@
+"""What is read from a trainer that has trained: its public attributes, in every TRL."""
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import torch
+
+from ...scoring.reward_functions import RewardFunctionModel
+from .curve import learning_curve
+from .facts import RunFacts
+from .hyperparameters import telling
+from .methods import METHODS, method_of
+
+PACKAGES = ("hf-vlm-rl", "trl", "transformers", "peft", "torch", "datasets")
+
+
+def run_facts(trainer: Any) -> RunFacts:
+    """The facts of a run.
+
+    Args:
+        trainer: A TRL trainer, after `train()`.
+
+    Raises:
+        ValueError: If it is a trainer of an unknown kind.
+    """
+    method = method_of(type(trainer).__name__)
+    state = trainer.state
+    runtimes = [log["train_runtime"] for log in state.log_history if "train_runtime" in log]
+    datasets = {"training": trainer.train_dataset, "evaluation": getattr(trainer, "eval_dataset", None)}
+    return RunFacts(
+        trainer=type(trainer).__name__,
+        method=method,
+        steps=state.global_step,
+        seconds=runtimes[-1] if runtimes else None,
+        hardware=_hardware(trainer.args),
+        rewards=tuple(_rewards(trainer)),
+        data={split: _rows(rows) for split, rows in datasets.items() if rows is not None},
+        hyperparameters=telling(trainer.args),
+        curve=learning_curve(state.log_history, METHODS[method].metrics),
+    )
+
+
+def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
+    """Versions of what is installed.
+
+    Args:
+        packages: Names of distributions.
+    """
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def _rewards(trainer: Any) -> list[tuple[str, float]]:
+    names = getattr(trainer, "reward_func_names", None)
+    if names:
+        weights = getattr(trainer.args, "reward_weights", None) or [1.0] * len(names)
+        return list(zip(names, map(float, weights), strict=True))
+    model = getattr(trainer, "reward_model", None)  # PPO's
+    if not isinstance(model, RewardFunctionModel):
+        return []
+    return [(name, float(weight)) for name, _, weight in model.functions.named]
+
+
+def _rows(dataset: Any) -> int | None:
+    if isinstance(dataset, dict):
+        counts = [_rows(part) for part in dataset.values()]
+        return None if None in counts else sum(counts)
+    try:
+        return len(dataset)
+    except TypeError:  # streaming
+        return None
+
+
+def _hardware(args: Any) -> str:
+    if args.device.type == "cuda":
+        return f"{args.world_size} x {torch.cuda.get_device_name(args.device)}"
+    name = platform.machine() or "unknown"
+    processes = f", {args.world_size} processes" if args.world_size > 1 else ""
+    return f"{args.device.type.upper()} ({name}{processes})"

@@ -1,0 +1,66 @@
+"""The content of a card as JSON beside the adapter, so that a later push can write the card anew."""
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .card import AdapterCardData
+from .facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts
+from .measurement import Evaluation
+
+FILE = "card.json"
+
+
+def store(card: AdapterCardData, folder: Path) -> None:
+    """Write a card's content into a folder.
+
+    Args:
+        card: With `facts`.
+        folder: The adapter's.
+    """
+    content = json.dumps(dataclasses.asdict(card), indent=2)
+    (folder / FILE).write_text(content + "\n", encoding="utf-8")
+
+
+def stored(folder: Path) -> AdapterCardData | None:
+    """The card's content in a folder; None if `save_adapter` did not write it.
+
+    Args:
+        folder: The adapter's.
+
+    Raises:
+        ValueError: If the file is damaged.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        facts, repo_id = content.pop("facts"), content.pop("repo_id")
+        content["evaluations"] = [_evaluation(item) for item in content["evaluations"]]
+        card = AdapterCardData(**content)
+        card.repo_id, card.facts = repo_id, _facts(facts)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"{path} cannot be read ({type(error).__name__}: {error}). Expected it as save_adapter wrote it: "
+            "save again, or delete it to have the card written from the other files."
+        ) from error
+    return card
+
+
+def _evaluation(item: Mapping[str, Any]) -> Evaluation:
+    intervals = {name: item[name] and tuple(item[name]) for name in ("before_ci", "after_ci")}
+    return Evaluation(**{**item, **intervals})
+
+
+def _facts(facts: Mapping[str, Any]) -> CardFacts:
+    run, adapter = facts["run"], facts["adapter"]
+    parts = tuple(PartFacts(**part) for part in adapter["parts"])
+    return CardFacts(
+        base=BaseFacts(**facts["base"]),
+        adapter=AdapterFacts(**{**adapter, "parts": parts}),
+        run=run and RunFacts(**{**run, "curve": run["curve"] and Curve(**run["curve"])}),
+        versions=facts["versions"],
+    )

@@ -1,0 +1,59 @@
+"""Which files of a folder belong to an adapter."""
+
+from pathlib import Path
+
+from .cards.adapter_facts import CONFIG, WEIGHTS, read_config, read_shapes
+from .cards.curve import FILE as CURVE
+from .save import ARGUMENTS, CARD, RESULTS
+
+# What the processors of transformers write.
+PROCESSOR = (
+    "added_tokens.json",
+    "additional_chat_templates/*.jinja",
+    "chat_template.jinja",
+    "chat_template.json",
+    "merges.txt",
+    "preprocessor_config.json",
+    "processor_config.json",
+    "special_tokens_map.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "video_preprocessor_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
+ADAPTER = (CONFIG, WEIGHTS, CARD, ARGUMENTS, CURVE, f"{RESULTS}/*.yaml")
+PICKLED = "adapter_model.bin"
+
+
+def pushable(folder: Path) -> list[Path]:
+    """The files of an adapter: known names only, so that nothing else in the folder is published.
+
+    Args:
+        folder: As `save_adapter` or `trainer.save_model` left it.
+
+    Raises:
+        ValueError: If there is no adapter in it, if it is damaged or its weights are pickled, or if the
+            processor is missing.
+    """
+    if not folder.is_dir():
+        raise ValueError(f"Got {str(folder)!r}, which is no folder. Expected one with an adapter.")
+    if not (folder / WEIGHTS).is_file():
+        if (folder / PICKLED).is_file():
+            raise ValueError(
+                f"{folder / PICKLED} is a pickle, which runs code when it is loaded, and is not pushed. "
+                f"Expected {WEIGHTS}: load the adapter with PEFT and save it again."
+            )
+        raise ValueError(f"{folder} has no {WEIGHTS}. Expected a folder as save_adapter writes it.")
+    if not (folder / CONFIG).is_file():
+        raise ValueError(f"{folder} has no {CONFIG}. Expected a folder as save_adapter writes it.")
+    read_config(folder)
+    read_shapes(folder)
+    processor = [path for pattern in PROCESSOR for path in folder.glob(pattern)]
+    if not any(path.name.startswith(("processor_config", "preprocessor_config")) for path in processor):
+        raise ValueError(
+            f"{folder} has no processor_config.json or preprocessor_config.json. Expected the native "
+            "processor beside the adapter: processing_class.save_pretrained(folder), then push again."
+        )
+    return sorted([*processor, *(path for pattern in ADAPTER for path in folder.glob(pattern))])

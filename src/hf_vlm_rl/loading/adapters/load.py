@@ -1,0 +1,109 @@
+"""From an adapter to its base as a policy, with the adapter on it."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from transformers import PreTrainedConfig, ProcessorMixin
+
+from ...commits import loaded_commit
+from ...errors import CheckpointError
+from ..location import file_arguments
+from .source import Adapter
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def load_on_base(
+    adapter: Adapter,
+    load: Callable,
+    kwargs: Mapping[str, Any],
+    *,
+    base_model: str | os.PathLike | None,
+    base_revision: str | None,
+    trainable: bool,
+    merge: bool,
+) -> Any:
+    """Load the base of an adapter and put the adapter on it.
+
+    Args:
+        adapter: What `find_adapter` found.
+        load: Loads a model as a policy, given its source, Hub arguments, `kwargs` and `processor_at`.
+        kwargs: For transformers' `from_pretrained`.
+        base_model: See `AutoVLMPolicy.from_pretrained`, as all that follow.
+        base_revision: Revision of the base.
+        trainable: Train the adapter further.
+        merge: Add the adapter into the base's weights.
+
+    Returns:
+        A `PeftModel` around the policy; with `merge`, the policy. Both in eval mode.
+
+    Raises:
+        CheckpointError: If the adapter's files are unusable, its base cannot be found, or both do not
+            fit.
+        ValueError: If arguments contradict each other.
+    """
+    from .attach import attach_adapter
+
+    if merge and trainable:
+        raise ValueError("Got merge=True and trainable=True. A merged adapter is no longer there to train.")
+    adapter.check_weights()
+    base, hub = adapter.base(base_model, base_revision)
+    stored = _base_config(adapter, base, hub)
+    if base_model is not None and base_revision is None:
+        _check_commit(adapter, base, hub)
+    if merge and (kwargs.get("quantization_config") or stored.get("quantization_config")):
+        raise ValueError(
+            f"Got merge=True, and {base!r} is loaded with quantised weights, into which a merge is rounded. "
+            "Merge into a base that is not quantised, save the policy, and quantise what was saved."
+        )
+    policy = load(base, hub, kwargs=kwargs, processor_at=adapter.processor()).eval()
+    model = attach_adapter(policy, adapter, trainable, hub.get("revision"))
+    return model.merge_and_unload() if merge else model
+
+
+def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source: str, base: str) -> None:
+    """Compare the processor that was saved with an adapter with the base's config.
+
+    Raises:
+        CheckpointError: If the base's image token is an ordinary word there, or there are tokens that the
+            base has no embedding for.
+    """
+    tokenizer, image = processor.tokenizer, config.image_token_id
+    tokens, rows = len(tokenizer), config.get_text_config().vocab_size
+    if image not in tokenizer.added_tokens_decoder or tokens > rows:
+        found = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
+        kind = type(processor).__name__
+        raise CheckpointError(
+            f"{source!r} has a {kind} with {tokens} tokens, of which {image} is {found!r}; its base "
+            f"{base!r} ({config.model_type}) has {rows} embeddings, and its image token is {image}. "
+            "Check which model the adapter was trained on; base_model=... loads another one."
+        )
+
+
+def _base_config(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(base, **file_arguments(hub))
+    except OSError as error:
+        at = f" at revision {hub['revision']!r}" if "revision" in hub else ""
+        raise CheckpointError(
+            f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error}. If it is "
+            "elsewhere: base_model=<Hub id or directory>, base_revision=<its revision>."
+        ) from error
+    if "model_type" not in config:
+        raise CheckpointError(
+            f"The base of the adapter {adapter.source!r}, {base!r}, has no config.json of a model. Say where "
+            "the base model is: base_model=<Hub id or directory>."
+        )
+    return config
+
+
+def _check_commit(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> None:
+    trained, found = adapter.config.revision, loaded_commit(base, file_arguments(hub))
+    if trained and COMMIT.fullmatch(trained) and found and found != trained:
+        raise CheckpointError(
+            f"{adapter.source!r} was trained on commit {trained} of "
+            f"{adapter.config.base_model_name_or_path!r}, and {base!r} is at {found}. Give that commit, or "
+            f"accept this one: base_revision={found!r}."
+        )

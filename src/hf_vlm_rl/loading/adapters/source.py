@@ -1,0 +1,166 @@
+"""An adapter repository or directory: its files, and the base model that it names."""
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from huggingface_hub import snapshot_download
+from safetensors import SafetensorError, safe_open
+from transformers.utils import (
+    ADAPTER_CONFIG_NAME,
+    ADAPTER_SAFE_WEIGHTS_NAME,
+    ADAPTER_WEIGHTS_NAME,
+    cached_file,
+)
+from transformers.utils.peft_utils import find_adapter_config_file
+
+from ...errors import CheckpointError, UnsupportedModelError
+from ..location import file_arguments
+
+if TYPE_CHECKING:
+    from peft import PeftConfig
+
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
+PROCESSOR_KINDS = ("*.json", "*.jinja", "*.model", "*.txt")
+PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
+HERE = ("revision", "subfolder")  # what of the Hub arguments is about the adapter alone
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter that was found.
+
+    Attributes:
+        source: Hub id or directory, as given.
+        hub: `HUB_ARGUMENTS` for it.
+        config: Its adapter_config.json.
+        directory: Where its files are, downloaded if need be.
+    """
+
+    source: str
+    hub: Mapping[str, Any]
+    config: "PeftConfig"
+    directory: Path
+
+    def base(
+        self, base_model: str | os.PathLike | None = None, base_revision: str | None = None
+    ) -> tuple[str, dict[str, Any]]:
+        """Where the base model is.
+
+        Args:
+            base_model: Takes the place of the one that the adapter names.
+            base_revision: Takes the place of the revision that the adapter names.
+
+        Returns:
+            Hub id or directory, and Hub arguments for it.
+
+        Raises:
+            CheckpointError: If the adapter names no base, or a directory that does not exist.
+        """
+        recorded = self.config.base_model_name_or_path
+        base = os.fspath(base_model) if base_model is not None else self._recorded_base(recorded)
+        if base_revision is None and base == recorded:
+            base_revision = self.config.revision
+        hub = {key: value for key, value in self.hub.items() if key not in HERE}
+        return base, hub if base_revision is None else hub | {"revision": base_revision}
+
+    def processor(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Source and Hub arguments of the processor that was saved with the adapter, if one was."""
+        if all(self._find(name) is None for name in PROCESSOR_FILES):
+            return None
+        folder = self.hub.get("subfolder")
+        if not folder:
+            return self.source, self.hub
+        if not os.path.isdir(self.source):  # AutoProcessor does not find all of it in a subfolder
+            options = {key: self.hub[key] for key in DOWNLOAD_OPTIONS if key in self.hub}
+            patterns = [f"{folder}/{kind}" for kind in PROCESSOR_KINDS]
+            snapshot_download(self.source, allow_patterns=patterns, **options)
+        return str(self.directory), {}
+
+    def check_weights(self) -> None:
+        """Read the header of the weights.
+
+        Raises:
+            CheckpointError: If they are missing, pickled or damaged.
+        """
+        path = self._find(ADAPTER_SAFE_WEIGHTS_NAME)
+        if path is None and self._find(ADAPTER_WEIGHTS_NAME) is not None:
+            raise CheckpointError(
+                f"{self.source!r} has its weights in {ADAPTER_WEIGHTS_NAME}, a pickle: loading one can run "
+                f"any code. Expected {ADAPTER_SAFE_WEIGHTS_NAME}. If you trust the file, convert it once: "
+                "safetensors.torch.save_file(torch.load('adapter_model.bin', weights_only=True), "
+                "'adapter_model.safetensors')."
+            )
+        if path is None:
+            raise CheckpointError(
+                f"{self.source!r} has {ADAPTER_CONFIG_NAME} but no {ADAPTER_SAFE_WEIGHTS_NAME}. Save or push "
+                "it again."
+            )
+        try:
+            with safe_open(path, framework="pt") as file:
+                file.keys()
+        except SafetensorError as error:
+            raise CheckpointError(
+                f"{path} is damaged or truncated ({error}). Download or save it again."
+            ) from error
+
+    def _recorded_base(self, recorded: str | None) -> str:
+        if not recorded:
+            raise CheckpointError(
+                f"The {ADAPTER_CONFIG_NAME} of {self.source!r} names no base model. Say which one it was "
+                "trained on: AutoVLMPolicy.from_pretrained(..., base_model=<Hub id or directory>)."
+            )
+        for path in (Path(recorded), self.directory / recorded):
+            if path.is_dir():
+                return recorded if path == Path(recorded) else str(path)
+        if not HUB_ID.fullmatch(recorded):
+            raise CheckpointError(
+                f"{self.source!r} was trained on {recorded!r}, a directory that is not here (nor beside "
+                "the adapter). Say where the base model is now: base_model=<Hub id or directory>."
+            )
+        return recorded
+
+    def _find(self, name: str) -> str | None:
+        return cached_file(
+            self.source, name, **file_arguments(self.hub), _raise_exceptions_for_missing_entries=False
+        )
+
+
+def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
+    """The adapter at `source`; None if there is no adapter_config.json.
+
+    Args:
+        source: Hub id or directory.
+        hub: `HUB_ARGUMENTS`.
+
+    Raises:
+        CheckpointError: If adapter_config.json is damaged or of a kind that PEFT does not know.
+        UnsupportedModelError: If it is an adapter that cannot work on a policy.
+    """
+    found = find_adapter_config_file(source, **file_arguments(hub))
+    if found is None:
+        return None
+    from peft import PeftConfig
+
+    try:
+        config = PeftConfig.from_pretrained(str(Path(found).parent))
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(
+            f"{found} cannot be read ({type(error).__name__}: {error}). It is damaged, or written by a "
+            "newer PEFT: download it again or update peft."
+        ) from error
+    if config.is_prompt_learning:
+        raise UnsupportedModelError(
+            f"{source!r} is a {config.peft_type.value} adapter. It puts embeddings in place of the ids, in "
+            "which a policy finds its images. Use an adapter of the weights, such as LoRA."
+        )
+    if config.task_type == "SEQ_CLS":
+        raise UnsupportedModelError(
+            f"{source!r} is an adapter of a value or reward model. Load its base with AutoVLMRewardModel, "
+            "then PeftModel.from_pretrained(reward_model, adapter)."
+        )
+    return Adapter(source, hub, config, Path(found).parent)

@@ -1,0 +1,325 @@
+"""`AutoVLMPolicy`: from a checkpoint to a policy and its processing class."""
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from .._retype import retype
+from ..commits import loaded_commit
+from ..errors import UnsupportedModelError
+from ..families import VLMFamily, family_for, register_family
+from ..policy.policy import VLMPolicy, make_policy
+from ..policy.sharing.switch import Mode
+from ..processing.chat_template import end_of_turn, opening_after_bos
+from ..processing.images.store import ImageStore
+from ..processing.state import ProcessingState
+from ..processing.tokenizer import VLMTokenizer
+from .adapters import check_processor, find_adapter, load_on_base
+from .formats import ORIGINAL_FORMATS
+from .location import HUB_ARGUMENTS, file_arguments
+from .quantization import decoder_only, finish_quantised
+
+PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
+
+
+class AutoVLMPolicy:
+    """Loads vision-language models as policies for stock trainers.
+
+    ```python
+    policy = AutoVLMPolicy.from_pretrained("Qwen/Qwen2.5-VL-3B-Instruct", dtype="bfloat16")
+    trainer = GRPOTrainer(model=policy, processing_class=policy.processing_class, ...)
+    ```
+    """
+
+    def __init__(self):
+        raise OSError(
+            "AutoVLMPolicy is designed to be instantiated with AutoVLMPolicy.from_pretrained(id) "
+            "or AutoVLMPolicy.from_config(config, processor)."
+        )
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike,
+        *,
+        min_pixels: int | None = None,
+        max_pixels: int | None = None,
+        min_tiles: int | None = None,
+        max_tiles: int | None = None,
+        image_store: ImageStore | None = None,
+        sharing: Mode = "auto",
+        base_model: str | os.PathLike | None = None,
+        base_revision: str | None = None,
+        trainable: bool = False,
+        merge: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Load a checkpoint.
+
+        Args:
+            pretrained_model_name_or_path: Hub id or directory of a model that transformers knows, of
+                one in an original format that this package reads (`formats.ORIGINAL_FORMATS`), or of a
+                PEFT adapter, whose base is then found and loaded.
+            min_pixels: Smallest image area after resizing, in pixels (Qwen families).
+            max_pixels: Largest image area after resizing, in pixels (Qwen families).
+            min_tiles: Fewest tiles per image, thumbnail aside (InternVL).
+            max_tiles: Most tiles per image, thumbnail aside (InternVL).
+            image_store: Where tickets find their images. Default: the process-wide store.
+            sharing: Compute the prompt that rows have in common once per forward: "auto" where it
+                pays, True wherever it is exact, False never. The results are the same.
+            base_model: For an adapter whose base has moved: its base, as Hub id or directory.
+            base_revision: For an adapter: revision of its base. Default: the one it was trained on.
+            trainable: For an adapter: train it further.
+            merge: For an adapter: add it into the base's weights.
+            **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`, `device_map`,
+                `revision` and `subfolder` (of the adapter, if it is one), `token`, `cache_dir`,
+                `local_files_only`, `trust_remote_code` (default False), ... A `quantization_config`
+                for bitsandbytes quantises the decoder alone, unless it has `llm_int8_skip_modules`.
+
+        Returns:
+            The stock `PreTrainedModel` of the checkpoint, re-typed in place (see `policy`), with
+            `.processing_class` for the trainer. For an adapter, a stock `PeftModel` around the policy,
+            whose attributes it forwards (`processing_class`, `chat`, ...); with `merge`, the policy.
+
+        Raises:
+            CheckpointError: If an adapter's files are missing, damaged or pickled, its tensors do not
+                fit its base, or it changes nothing and is not to be trained.
+            UnsupportedModelError: If no family describes the checkpoint.
+            ValueError: If an image option does not exist for its family; if an argument is for
+                adapters and the checkpoint is none, or contradicts another.
+        """
+        source = os.fspath(pretrained_model_name_or_path)
+        hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
+        given = (min_pixels, max_pixels, min_tiles, max_tiles)
+        options = dict(zip(PROCESSOR_OPTIONS, given, strict=True))
+        load = functools.partial(_load, options=options, image_store=image_store, sharing=sharing)
+        asked = {
+            "base_model": base_model,
+            "base_revision": base_revision,
+            "trainable": trainable,
+            "merge": merge,
+        }
+        adapter = find_adapter(source, hub)
+        if adapter is not None:
+            return load_on_base(adapter, load, kwargs, **asked)
+        if named := [key for key, value in asked.items() if value]:
+            raise ValueError(
+                f"Got {', '.join(named)} for {source!r}, which holds a model and no adapter_config.json. "
+                "These arguments are for adapters."
+            )
+        return load(source, hub, kwargs=kwargs)
+
+    @classmethod
+    def from_config(
+        cls,
+        config: PreTrainedConfig,
+        processor: ProcessorMixin,
+        *,
+        image_store: ImageStore | None = None,
+        **kwargs: Any,
+    ) -> PreTrainedModel:
+        """A policy with random weights.
+
+        Args:
+            config: Config of a known family.
+            processor: The native processor to go with it; becomes the processing class.
+            image_store: As in `from_pretrained`.
+            **kwargs: `dtype`, `attn_implementation`, as for `AutoModel.from_config`.
+        """
+        family = family_for(config.model_type, type(config).__name__)
+        processing_class = make_processing_class(processor, config, family, image_store)
+        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+        return _finish(model_class._from_config(config, **kwargs), processing_class)
+
+    @classmethod
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        *,
+        image_store: ImageStore | None = None,
+    ) -> PreTrainedModel:
+        """Make a policy of a loaded model, in place. A policy comes back as it is.
+
+        Args:
+            model: A stock `...ForConditionalGeneration` model of a known family.
+            processor: Its native processor, re-typed in place as well.
+            image_store: As in `from_pretrained`.
+        """
+        if isinstance(model, VLMPolicy):
+            return model
+        family = family_for(model.config.model_type, type(model).__name__)
+        processing_class = make_processing_class(processor, model.config, family, image_store)
+        return _finish(model, processing_class)
+
+    @staticmethod
+    def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
+        """Add a family for this process; see `hf_vlm_rl.register_family`."""
+        register_family(family, exist_ok)
+
+
+def _load(
+    source: str,
+    hub: Mapping[str, Any],
+    *,
+    options: Mapping[str, int | None],
+    image_store: ImageStore | None,
+    sharing: Mode,
+    kwargs: Mapping[str, Any],
+    processor_at: tuple[str, Mapping[str, Any]] | None = None,
+) -> PreTrainedModel:
+    """A model's checkpoint as a policy; its processor from elsewhere if `processor_at` says so."""
+    located = file_arguments(hub)
+    config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
+    model_type = config_dict.get("model_type")
+    original = ORIGINAL_FORMATS.get(model_type)
+    family = family_for(original.family if original else model_type, source)
+    options = _image_options(family, options)
+    kwargs = decoder_only(kwargs, family)
+    config = kwargs.pop("config", None)
+    if original:
+        checkpoint = original.module.open_checkpoint(source, config_dict, located, **options)
+        config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
+    else:
+        if config is None:
+            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
+        load = functools.partial(model_class.from_pretrained, source, **hub)
+    if processor_at is not None and not original:  # saved copies of theirs resize with torchvision
+        processor = load_processor(*processor_at, options)
+        check_processor(processor, config, processor_at[0], source)
+    elif not original:
+        processor = load_processor(source, hub, options)
+    processing_class = make_processing_class(processor, config, family, image_store)
+    model = load(config=config, **kwargs)
+    finish_quantised(model, family)
+    model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
+    return _finish(model, processing_class, sharing)
+
+
+def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:
+    """A checkpoint's native processor, padding on the left.
+
+    Args:
+        source: Hub id or directory.
+        hub: `HUB_ARGUMENTS`.
+        options: Image options under the image processor's own names.
+    """
+    options = options or {}
+    processor = AutoProcessor.from_pretrained(
+        source, padding_side="left", truncation_side="left", **options, **hub
+    )
+    for name in options:
+        # Every part got them; the tokenizer would save them and repeat them with each call.
+        processor.tokenizer.init_kwargs.pop(name, None)
+    return processor
+
+
+def make_processing_class(
+    processor: ProcessorMixin,
+    config: PreTrainedConfig,
+    family: VLMFamily,
+    image_store: ImageStore | None = None,
+) -> VLMTokenizer:
+    """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
+
+    Args:
+        processor: The checkpoint's own processor. One that is re-typed already comes back as is.
+        config: The model's config.
+        family: The model's row.
+        image_store: Default: the process-wide store.
+
+    Raises:
+        UnsupportedModelError: If `processor` is no multimodal processor.
+    """
+    if isinstance(processor, VLMTokenizer):
+        return processor
+    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
+        raise UnsupportedModelError(
+            f"Got a {type(processor).__name__} for a {family.model_type} model. Expected its "
+            "processor, with a tokenizer, an image processor and an image token; check that the "
+            "checkpoint has processor_config.json or preprocessor_config.json."
+        )
+    tokenizer = processor.tokenizer
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    video_token = getattr(processor, "video_token", None)
+    feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    texts = dict.fromkeys((processor.image_token, feature_token, video_token))
+    sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
+    if video_token is not None:
+        sampled_never.add(tokenizer.get_vocab().get(video_token))
+    opening = opening_after_bos(processor)
+    retype(processor, VLMTokenizer)
+    processor._vlm = ProcessingState(
+        family=family,
+        store=_default_store() if image_store is None else image_store,  # an empty one is false
+        placeholder_id=config.image_token_id,
+        placeholder_texts=tuple(text for text in texts if text),
+        ordinary_ids=_ordinary_ids(tokenizer, config),
+        never_sampled=tuple(sorted(sampled_never - {None})),
+        opening=opening,
+    )
+    return processor
+
+
+def _finish(
+    model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto"
+) -> PreTrainedModel:
+    generation = model.generation_config
+    if generation.pad_token_id is None:
+        generation.pad_token_id = processing_class.pad_token_id
+    stops = generation.eos_token_id
+    stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
+    turn = end_of_turn(processing_class)
+    if turn in stops and turn != processing_class.eos_token_id:
+        processing_class.set_training_eos(turn)
+    if processing_class.eos_token_id not in stops:
+        # The tokenizer's eos ends an answer; without it, generation runs on.
+        stops.append(processing_class.eos_token_id)
+        generation.eos_token_id = stops if len(stops) > 1 else stops[0]
+    return make_policy(model, processing_class, sharing)
+
+
+def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[str, int]:
+    chosen = {key: value for key, value in given.items() if value is not None}
+    unknown = sorted(set(chosen) - set(family.processor_options))
+    if unknown:
+        raise ValueError(
+            f"Got {', '.join(unknown)} for a {family.model_type} model. It takes "
+            f"{', '.join(family.processor_options) or 'none of ' + ', '.join(PROCESSOR_OPTIONS)}."
+        )
+    return {family.processor_options[key]: value for key, value in chosen.items()}
+
+
+def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:
+    reserved = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    rows = config.get_text_config().vocab_size
+    return [index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved]
+
+
+def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:
+    """The class that transformers has for a family in one of its name tables."""
+    # By name, not through AutoModel: `register()` may have pointed the Auto classes to us.
+    if family.model_type not in names:
+        raise UnsupportedModelError(
+            f"transformers {transformers.__version__} has no image-text-to-text model of type "
+            f"{family.model_type!r}."
+        )
+    return getattr(transformers, names[family.model_type])
+
+
+_store: ImageStore | None = None
+
+
+def _default_store() -> ImageStore:
+    global _store
+    if _store is None:
+        _store = ImageStore()
+    return _store

@@ -1,0 +1,110 @@
+"""Conversation templates of the InternVL generations, as Jinja chat templates.
+
+A checkpoint names its template in config.json. All of them write `role, text, separator` for every
+turn and always open with a system turn, the template's own unless the conversation brings one.
+"""
+
+from dataclasses import dataclass
+
+from ...errors import UnsupportedModelError
+
+IMAGE_TOKEN = "<IMG_CONTEXT>"
+
+# What the models were trained with; another wording is another prompt.
+_INTERNVL2 = (
+    "你是由上海人工智能实验室联合商汤科技开发的书生多模态大模型，"  # noqa: RUF001
+    "英文名叫InternVL, 是一个有用无害的人工智能助手。"
+)
+_INTERNVL2_5 = (
+    "你是书生·万象，英文名是InternVL，"  # noqa: RUF001
+    "是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"
+)
+
+
+@dataclass(frozen=True)
+class Conversation:
+    """How a generation writes a conversation.
+
+    Attributes:
+        open: Written before a role's name.
+        close: Written after it.
+        separator: Written after every turn.
+        system: The default system message.
+    """
+
+    open: str
+    close: str
+    separator: str
+    system: str
+
+    @property
+    def stop(self) -> str:
+        """The token that ends an answer."""
+        return self.separator.strip()
+
+    def jinja(self, system: str | None) -> str:
+        """The chat template.
+
+        Args:
+            system: System message of the checkpoint's config; None for the template's own.
+        """
+        values = {
+            "OPEN": self.open,
+            "CLOSE": self.close,
+            "SEPARATOR": self.separator,
+            "SYSTEM": self.system if system is None else system,
+            "IMAGE": IMAGE_TOKEN + "\n",
+        }
+        template = _JINJA
+        for name, value in values.items():
+            template = template.replace(name, _literal(value))
+        return template
+
+
+# An image block is the image and a newline; text blocks stay as they are.
+_JINJA = (
+    "{% if not messages or messages[0]['role'] != 'system' %}"
+    "{{ OPEN + 'system' + CLOSE + SYSTEM + SEPARATOR }}"
+    "{% endif %}"
+    "{% for message in messages %}"
+    "{{ OPEN + message['role'] + CLOSE }}"
+    "{% if message['content'] is string %}{{ message['content'] }}"
+    "{% else %}{% for block in message['content'] or [] %}"
+    "{% if block['type'] == 'image' %}{{ IMAGE }}"
+    "{% elif block['type'] == 'text' %}{{ block['text'] }}"
+    "{% else %}{{ raise_exception('This chat template has no ' ~ block['type'] ~ ' blocks.') }}{% endif %}"
+    "{% endfor %}{% endif %}"
+    "{{ SEPARATOR }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ OPEN + 'assistant' + CLOSE }}{% endif %}"
+)
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
+    return f"'{escaped}'"
+
+
+CONVERSATIONS: dict[str, Conversation] = {
+    "Hermes-2": Conversation("<|im_start|>", "\n", "<|im_end|>", _INTERNVL2),
+    "internlm2-chat": Conversation("<|im_start|>", "\n", "<|im_end|>", _INTERNVL2),
+    "phi3-chat": Conversation("<|", "|>\n", "<|end|>", _INTERNVL2),
+    "internvl2_5": Conversation("<|im_start|>", "\n", "<|im_end|>\n", _INTERNVL2_5),
+}
+
+
+def conversation_for(name: str | None, source: str) -> Conversation:
+    """The conversation template that config.json names.
+
+    Args:
+        name: `template` of config.json.
+        source: The checkpoint, for the message.
+
+    Raises:
+        UnsupportedModelError: If it is not one of the known ones.
+    """
+    if name not in CONVERSATIONS:
+        raise UnsupportedModelError(
+            f"config.json of {source!r} has template {name!r}. Known: {', '.join(CONVERSATIONS)}."
+        )
+    return CONVERSATIONS[name]

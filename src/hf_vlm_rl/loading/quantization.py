@@ -1,0 +1,72 @@
+"""bitsandbytes for the decoder alone: tower, projector and head keep the compute dtype."""
+
+import copy
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import BitsAndBytesConfig
+
+from ..families import VLMFamily
+
+
+def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_head") -> dict[str, Any]:
+    """Arguments of `from_pretrained` under which bitsandbytes quantises the decoder and nothing else.
+
+    Args:
+        kwargs: The arguments. A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules`
+            is what the user asked for, and so is every other quantisation: both stay as they are.
+        family: The model's row.
+        head: Name of the model's head.
+
+    Returns:
+        A copy with a copy of the config. `dtype` defaults to its `bnb_4bit_compute_dtype` where that
+        is not float32, which is also what the config holds if nobody chose one.
+    """
+    kwargs = dict(kwargs)
+    config = kwargs.get("quantization_config")
+    if isinstance(config, Mapping) and (config.get("load_in_4bit") or config.get("load_in_8bit")):
+        config = BitsAndBytesConfig.from_dict(dict(config))
+    if not isinstance(config, BitsAndBytesConfig):
+        return kwargs
+    config = copy.deepcopy(config)
+    if config.llm_int8_skip_modules is None:
+        # Whole paths: a name such as "vision_tower" would match nothing.
+        config.llm_int8_skip_modules = [family.vision, *family.projector, head]
+    kwargs["quantization_config"] = config
+    dtype = config.bnb_4bit_compute_dtype
+    if config.load_in_4bit and dtype != torch.float32 and "torch_dtype" not in kwargs:
+        kwargs.setdefault("dtype", dtype)
+    return kwargs
+
+
+def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
+    """Settle a model that bitsandbytes may have quantised.
+
+    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode, for a
+    kernel without gradients, from then on also in training: they are told to compute as in training, always.
+
+    Args:
+        model: Any model.
+        family: Its row.
+
+    Warns:
+        UserWarning: If it is quantised, and fused experts of its decoder are not: they are no linear layers.
+    """
+    for module in model.modules():
+        if hasattr(module, "support_avx512bf16_for_cpu"):
+            module.support_avx512bf16_for_cpu = False
+    if not (getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)):
+        return
+    decoder = model.get_submodule(family.language)
+    experts = {name: value for name, value in decoder.named_parameters() if value.ndim == 3}
+    if experts:
+        fused = sum(value.numel() for value in experts.values())
+        warnings.warn(
+            f"bitsandbytes quantises linear layers. The decoder's experts are none: {fused:,} weights in "
+            f"{len(experts)} fused parameters ({next(iter(experts))}, ...) stay in "
+            f"{next(iter(experts.values())).dtype}.",
+            stacklevel=2,
+        )

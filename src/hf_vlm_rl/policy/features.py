@@ -1,0 +1,134 @@
+"""Image features: vision tower and projector run once per distinct image, across forwards if frozen.
+
+Nothing here knows a family's tensor layout. Images whose tensors agree in every dimension but the
+first go through the tower together; the result is cut by what each image put in.
+"""
+
+import contextlib
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from PIL import Image
+from transformers.utils import ModelOutput
+
+from ..processing.images.processed import ProcessedImage
+from .feature_cache import Features, frozen_state
+from .ranks import most
+
+# Side of the image for calls whose result nobody wants, in pixels.
+BLANK = 112
+
+
+def encode_images(
+    backbone: Any, processing: Any, tickets: Sequence[int], sharded: bool = False
+) -> tuple[ModelOutput | None, torch.Tensor | None]:
+    """Features of `tickets` as the stock backbone expects them in `mm_encoder_outputs["image"]`.
+
+    Args:
+        backbone: The multimodal backbone, on its device.
+        processing: Its processing class.
+        tickets: N tickets, repeats allowed; each distinct one is encoded once. Without any, the tower runs
+            once nevertheless, for the ranks that wait for its gradients.
+        sharded: The backbone's weights are spread over ranks, which all are here: call the tower as
+            often as the rank that needs it most.
+
+    Returns:
+        A `ModelOutput` with the features of the N images in order, None without images:
+        `pooler_output` is one tensor where the family has equal-sized pieces, else a list of N tensors.
+        And a scalar 0 that the loss must depend on, so that idle calls run backward too; None if there
+        were none, or nothing to train in them.
+    """
+    cache = backbone._features
+    distinct = list(dict.fromkeys(tickets))
+    language = processing._vlm.family.language.rpartition(".")[2]
+    # Sharded weights come and go, so nothing tells whether they have changed.
+    state = frozen_state(backbone, language) if cache.limit_bytes and not sharded else None
+    features = cache.lookup(state, distinct)
+    missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
+    batches = _batches(missing)
+    # Before the first call: the ranks must agree while none of them waits in the tower.
+    calls = most(len(batches), backbone.device) if sharded else max(len(batches), int(not tickets))
+    # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
+    with contextlib.nullcontext() if state is None else torch.no_grad():
+        for group in batches:
+            images = [missing[ticket] for ticket in group]
+            for ticket, found in zip(group, _split(_forward(backbone, images), images), strict=True):
+                features[ticket] = found
+                cache.store(ticket, found)
+    cache.encoded += len(missing)
+    cache.reused += len(tickets) - len(missing)
+    idle = _idle_calls(backbone, processing, calls - len(batches))
+    return _assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
+
+
+def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | None:
+    """Run the tower on a blank image, for the sake of other ranks."""
+    if calls == 0:
+        return None
+    blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
+    idle = sum(_sum(_split(_forward(backbone, [blank]), [blank])) for _ in range(calls))
+    return 0.0 * idle if idle.requires_grad else None
+
+
+def _sum(features: list[Features]) -> torch.Tensor:
+    return sum(tensor.float().sum() for image in features for tensor in (image.pooled, *image.deep))
+
+
+def _batches(images: dict[int, ProcessedImage]) -> list[list[int]]:
+    """Tickets grouped by the shapes of their tensors, first dimension aside."""
+    groups: dict[tuple, list[int]] = {}
+    for ticket, image in images.items():
+        shapes = tuple(
+            (key, tuple(value.shape[1:]))
+            for key, value in sorted(image.inputs.items())
+            if isinstance(value, torch.Tensor)
+        )
+        groups.setdefault(shapes, []).append(ticket)
+    return list(groups.values())
+
+
+def _forward(backbone: Any, images: list[ProcessedImage]) -> ModelOutput:
+    accepted = inspect.signature(backbone.get_image_features).parameters
+    inputs: dict[str, Any] = {}
+    for key in images[0].inputs:
+        if key not in accepted:
+            continue
+        values = [image.inputs[key] for image in images]
+        if isinstance(values[0], torch.Tensor):
+            value = torch.cat(values).to(backbone.device)
+            inputs[key] = value.to(backbone.dtype) if value.is_floating_point() else value
+        else:
+            inputs[key] = [item for value in values for item in value]
+    return backbone.get_image_features(**inputs, return_dict=True)
+
+
+def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[Features]:
+    pooled = output.pooler_output
+    if isinstance(pooled, torch.Tensor):
+        # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
+        pooled = pooled.split([image.tokens // pooled.shape[1] for image in images])
+    layers = getattr(output, "deepstack_features", None) or []
+    deep = zip(*layers, strict=True) if layers else [()] * len(images)
+    return [Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]
+
+
+@dataclass
+class _ImageFeatures(ModelOutput):
+    """What the stock backbones read from `mm_encoder_outputs["image"]`."""
+
+    pooler_output: torch.Tensor | list[torch.Tensor] | None = None
+    deepstack_features: list[list[torch.Tensor]] | None = None
+
+
+def _assemble(features: list[Features]) -> ModelOutput:
+    pooled = [image.pooled for image in features]
+    # Pieces of three dimensions come from families whose backbone takes one tensor of all pieces.
+    output = _ImageFeatures(pooler_output=torch.cat(pooled) if pooled[0].ndim == 3 else pooled)
+    if features[0].deep:
+        output.deepstack_features = [
+            list(layer) for layer in zip(*(image.deep for image in features), strict=True)
+        ]
+    return output

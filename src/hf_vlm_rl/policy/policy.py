@@ -1,0 +1,234 @@
+"""The policy type: the stock transformers model, re-typed in place, that understands tickets.
+
+`VLMPolicy` is mixed into the `...ForConditionalGeneration` object and `VLMBackbone` into its
+multimodal backbone. Neither adds a module, a parameter or a config entry: state-dict keys,
+`architectures` and saved files are those of the bare model, and with no image and no ticket it
+computes exactly what the bare model computes.
+"""
+
+import functools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from transformers import LogitsProcessor, LogitsProcessorList
+
+from .._retype import Retyped, overriding, retype
+from ..families import VLMFamily
+from ..processing.encoded_rows import check_prompts
+from ..processing.tokenizer import VLMTokenizer
+from .chat import chat
+from .feature_cache import FeatureCache
+from .inputs import IDLE, locate, model_inputs, resolve, tickets_inside
+from .lora import lora_config
+from .parts import freeze
+from .ranks import is_sharded
+from .sharing.decoder import VLMDecoder
+from .sharing.hooks import attach
+from .sharing.prefill import prefill_once
+from .sharing.share import share_prefixes
+from .sharing.switch import Mode, SharingSwitch, refusal
+
+# As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
+# probabilities by logits, and 0 * -inf is not a number.
+NEVER = -1e4
+
+
+class NeverSample(LogitsProcessor):
+    """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image.
+
+    Args:
+        token_ids: The tokens.
+    """
+
+    def __init__(self, token_ids: Iterable[int]):
+        self.token_ids = sorted(token_ids)
+
+    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+        """Scores of shape (B, V), with the columns of `token_ids` at -inf."""
+        index = torch.tensor(self.token_ids, device=scores.device)
+        return scores.index_fill(-1, index, -torch.inf)
+
+
+class _Carried:
+    """Holds the processing class on a module: deep copies of the module share it."""
+
+    def __init__(self, processing_class: VLMTokenizer):
+        self.processing_class = processing_class
+
+    def __deepcopy__(self, memo: dict) -> "_Carried":
+        return self
+
+
+class VLMBackbone(Retyped):
+    """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
+
+    Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are
+    resolved here and not in the causal-LM forward.
+    """
+
+    _vlm: _Carried
+    _features: FeatureCache
+    _sharing: SharingSwitch
+    generating = False
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        @overriding(stock.forward)
+        def forward(self, kwargs):
+            kwargs, rows = resolve(self, kwargs)
+            idle = kwargs.pop(IDLE, None)
+            if rows is not None:
+                kwargs |= share_prefixes(self, kwargs, rows)
+            output = stock.forward(self, **kwargs)
+            if idle is not None:
+                output.last_hidden_state = output.last_hidden_state + idle
+            return output
+
+        return {"forward": forward}
+
+    @property
+    def processing_class(self) -> VLMTokenizer:
+        """The processing class that emitted the tickets this backbone resolves."""
+        return self._vlm.processing_class
+
+
+class VLMPolicy(Retyped):
+    """Mixed into the causal-LM model; see the module docstring."""
+
+    _vlm: _Carried
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        @overriding(stock.generate)
+        def generate(self, kwargs):
+            return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
+
+        @overriding(stock.forward)
+        def forward(self, kwargs):
+            # Asked first: the backbone may change the arguments.
+            inside = tickets_inside(self.base_model, kwargs)
+            output = stock.forward(self, **kwargs)
+            return self._without_placeholders(output) if inside else output
+
+        return {"generate": generate, "forward": forward}
+
+    @property
+    def processing_class(self) -> VLMTokenizer:
+        """The processing class for trainers: the native processor, tokenizer-shaped."""
+        return self._vlm.processing_class
+
+    @property
+    def family(self) -> VLMFamily:
+        """The row that describes this kind of model."""
+        return self.processing_class._vlm.family
+
+    @property
+    def placeholder_ids(self) -> tuple[int, ...]:
+        """Ids of image and video placeholders, which `generate` never samples."""
+        return self.processing_class._vlm.never_sampled
+
+    def sharing_report(self) -> dict[str, Any]:
+        """What was computed once so far, and why not more.
+
+        Returns:
+            `images_encoded` and `images_reused`: images that went through the vision tower, and that
+            did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
+            batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
+            `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
+        """
+        features, sharing = self.base_model._features, self.base_model._sharing
+        return {
+            "images_encoded": features.encoded,
+            "images_reused": features.reused,
+            "tokens": sharing.tokens,
+            "tokens_computed": sharing.computed,
+            "prompts": sharing.prompts,
+            "prompts_prefilled": sharing.prefilled,
+            "not_shared": dict(sharing.refused),
+        }
+
+    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
+        """A `peft.LoraConfig` for this model; see `lora.lora_config`."""
+        return lora_config(self, r, target, **peft_kwargs)
+
+    def freeze(self, vision: bool = True, projector: bool = True, language: bool = False) -> "VLMPolicy":
+        """Stop gradients to the chosen parts; the others stay as they are. See `parts.freeze`.
+
+        Returns:
+            The policy.
+        """
+        freeze(self, vision, projector, language)
+        return self
+
+    def chat(self, messages: Any, images: Any = None, **generation_kwargs: Any) -> str | list[str]:
+        """Answer one conversation or a list of them; see `chat.chat`."""
+        return chat(self, messages, images, **generation_kwargs)
+
+    def _without_placeholders(self, output: Any) -> Any:
+        """`output` with the logits of placeholders so low that they have no probability.
+
+        Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
+        which never samples placeholders; this makes both the same distribution. A batch in which no
+        row has a ticket cannot be told from plain text and is left as it is.
+        """
+        parts = output if isinstance(output, tuple) else (output.logits,)
+        logits = next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
+        index = torch.tensor(self.placeholder_ids, device=logits.device)
+        logits.index_fill_(-1, index, NEVER)  # in place: (B, L, V) is the largest tensor of a step
+        return output
+
+    @torch.no_grad()
+    def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
+        given = kwargs.pop("inputs", None)
+        if given is not None:
+            kwargs["input_ids"] = given
+        prompt = kwargs.get("input_ids")
+        inside = tickets_inside(self.base_model, kwargs)
+        kwargs, rows = locate(self.base_model, kwargs)
+        if inside:
+            mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
+            check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
+        restored = kwargs.get("input_ids")
+        processors = kwargs.pop("logits_processor", None) or []
+        kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
+        self.base_model.generating = True
+        try:
+            if rows is not None:
+                sharded = is_sharded(self.base_model)
+                prefilled = prefill_once(self, kwargs, rows, sharded)
+                kwargs = prefilled or kwargs | model_inputs(self.base_model, restored, rows, kwargs, sharded)
+            output = generate(**kwargs)
+        finally:
+            self.base_model.generating = False
+        if restored is not None and restored is not prompt:
+            # Callers compare or re-use the prompt that they passed: give it back with its tickets.
+            sequences = output if isinstance(output, torch.Tensor) else output.sequences
+            copies = len(sequences) // len(prompt)
+            sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(copies, dim=0)
+        return output
+
+
+def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type `model`, its backbone and its decoder in place.
+
+    Args:
+        model: A stock `...ForConditionalGeneration` model.
+        processing_class: From `processing.make.make_processing_class`, for the same checkpoint.
+        sharing: See `sharing.switch.SharingSwitch`.
+    """
+    make_backbone(model, processing_class, sharing)
+    retype(model, VLMPolicy)._vlm = model.base_model._vlm
+    return model
+
+
+def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
+    family = processing_class._vlm.family
+    decoder = model.get_submodule(family.language)
+    attached = attach(retype(decoder, VLMDecoder))
+    backbone = retype(model.base_model, VLMBackbone)
+    backbone._vlm = _Carried(processing_class)
+    backbone._features = FeatureCache()
+    backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types, attached))
+    return model

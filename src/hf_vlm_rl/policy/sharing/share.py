@@ -1,0 +1,74 @@
+"""From a backbone's resolved arguments to the layout that its decoder takes."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from ..inputs import RowImages
+from ..ranks import ranks
+from .hooks import LAYOUT
+from .self_check import disagreement
+
+logger = logging.get_logger(__name__)
+
+
+def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
+    """What to add to the arguments of the stock backbone: a layout, or nothing.
+
+    Args:
+        backbone: A policy's backbone.
+        kwargs: Its arguments after `resolve`.
+        rows: The images of each row.
+    """
+    ids = kwargs["input_ids"]
+    switch = backbone._sharing
+    layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
+    if layout is None or not _agrees(backbone):
+        return {}
+    switch.count(layout)
+    return {LAYOUT: layout.to(ids.device)}
+
+
+def _agrees(backbone: Any) -> bool:
+    """Whether the decoder gives the same both ways; asked once per dtype and attention kernel."""
+    switch = backbone._sharing
+    decoder = backbone.get_submodule(backbone.processing_class._vlm.family.language.rpartition(".")[2])
+    kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
+    # Alone only: sharded models wait in an extra forward for ranks that may not make it.
+    if kind not in switch.checked and ranks() == 1 and decoder.device.type != "meta":
+        reason = disagreement(decoder)
+        if reason is not None:
+            switch.refusal = f"the self-check failed: {reason}"
+            switch.refused[switch.refusal] += 1
+            logger.error(f"Rows will not share their prompts from here on: {switch.refusal}.")
+            return False
+        switch.checked.add(kind)
+    return True
+
+
+def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) -> torch.Tensor:
+    """Ids in which image tokens are told apart by their image.
+
+    Args:
+        backbone: A policy's backbone.
+        ids: (B, T), with clean placeholders.
+        rows: The images of each row.
+
+    Returns:
+        (B, T) on the CPU: the ids, with a negative number per distinct image at image tokens.
+    """
+    processing = backbone.processing_class
+    keys = ids.cpu().clone()
+    places = keys == processing._vlm.placeholder_id
+    numbers: dict[int, int] = {}
+    for row, images in enumerate(rows):
+        own = [
+            -1 - numbers.setdefault(ticket, len(numbers))
+            for ticket in images.tickets
+            for _ in range(processing.processed(ticket).tokens)
+        ]
+        if own:
+            keys[row, places[row]] = torch.tensor(own)
+    return keys

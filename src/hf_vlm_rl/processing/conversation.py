@@ -1,0 +1,109 @@
+"""Conversations as users and datasets write them, brought into the one form templates expect."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ImageError
+
+PAYLOAD_KEYS = ("image", "url", "path", "base64", "image_url")
+
+
+def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
+    """Copy one conversation or a batch of them into block form.
+
+    Strings become text blocks. Image blocks keep one payload, under `image`, whatever key it came
+    under and whatever None fields Arrow added; blocks without one stay empty placeholders.
+
+    Returns:
+        The conversations, and whether a batch was given.
+    """
+    batched = bool(conversation) and not isinstance(conversation[0], Mapping)
+    conversations = conversation if batched else [conversation]
+    return [[_message(message) for message in messages] for messages in conversations], batched
+
+
+def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str], row: int) -> None:
+    """Refuse prompts whose text contains a placeholder: it would be read as an image.
+
+    Args:
+        messages: A normalized conversation.
+        placeholders: The strings to look for.
+        row: Index of the conversation, for the message.
+
+    Raises:
+        ImageError: If a text of a role other than the assistant's contains one.
+    """
+    for position, message in enumerate(messages):
+        if message.get("role") == "assistant" or not message.get("content"):
+            continue
+        for block in message["content"]:
+            text = block.get("text") or ""
+            found = next((string for string in placeholders if string in text), None)
+            if found is not None:
+                raise ImageError(
+                    f"Row {row}, message {position} ({message.get('role')}): the text contains "
+                    f"{found!r}, this model's placeholder for an image. Give images as "
+                    '{"type": "image"} blocks or in an image column, and remove or rephrase the '
+                    "placeholder in the text."
+                )
+
+
+def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[dict]:
+    """Put `images` into a conversation's empty image blocks, or before its first user text.
+
+    Raises:
+        ImageError: If the numbers differ, or there is no user message to put them in.
+    """
+    conversation = normalize([messages])[0][0]
+    images = list(images or [])
+    blocks = [block for message in conversation for block in message.get("content") or []]
+    empty = [block for block in blocks if block.get("type") == "image" and "image" not in block]
+    if not empty and images:
+        user = next((message for message in conversation if message.get("role") == "user"), None)
+        if user is None:
+            raise ImageError(f"Got {len(images)} images but no user message to put them in.")
+        empty = [{"type": "image"} for _ in images]
+        user["content"] = [*empty, *(user.get("content") or [])]
+    if len(empty) != len(images):
+        raise ImageError(
+            f"The conversation has {len(empty)} empty image blocks but {len(images)} images were "
+            "given. Pass one image per block, in order."
+        )
+    for block, image in zip(empty, images, strict=True):
+        block["image"] = image
+    return conversation
+
+
+def without_images(messages: Sequence[Mapping]) -> list[dict]:
+    """A copy of a normalized conversation with empty image blocks."""
+    return [
+        message | {"content": [_empty(block) for block in message["content"]]}
+        if message.get("content")
+        else dict(message)
+        for message in messages
+    ]
+
+
+def _empty(block: Mapping) -> dict[str, Any]:
+    return {key: value for key, value in block.items() if key != "image"}
+
+
+def _message(message: Mapping) -> dict[str, Any]:
+    content = message.get("content")
+    if isinstance(content, str):
+        return {**message, "content": [{"type": "text", "text": content}]}
+    if content is None:
+        return dict(message)
+    return {**message, "content": [_block(block) for block in content]}
+
+
+def _block(block: Mapping) -> dict[str, Any]:
+    if block.get("type") not in ("image", "image_url"):
+        return {key: value for key, value in block.items() if value is not None}
+    key = next((key for key in PAYLOAD_KEYS if block.get(key) is not None), None)
+    payload = None if key is None else block[key]
+    if key == "image_url" and isinstance(payload, Mapping):
+        payload = payload["url"]
+    if key == "base64" and not payload.startswith("data:"):
+        payload = f"data:image;base64,{payload}"
+    return {"type": "image"} if payload is None else {"type": "image", "image": payload}

@@ -1,0 +1,65 @@
+"""Which image belongs to which row of text."""
+
+from typing import Any
+
+import PIL.Image
+
+from ..errors import ImageError
+from .images.read import is_image_list, load_rgb
+
+
+def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[PIL.Image.Image]]:
+    """Assign images to rows of text and load them.
+
+    Args:
+        images: None, one image, a flat list in the order of the placeholders, or one list (or None)
+            per row.
+        rows: B texts.
+        placeholder: The string that stands for one image.
+
+    Returns:
+        B lists of upright RGB images, as many as the row has placeholders.
+
+    Raises:
+        ImageError: If numbers differ or an image is unusable. The message names the row.
+    """
+    counts = [row.count(placeholder) for row in rows]
+    if images is None:
+        by_row = [[] for _ in rows]
+    elif not is_image_list(images):
+        by_row = _deal([images], counts)
+    elif any(entry is None or is_image_list(entry) for entry in images):
+        if len(images) != len(rows):
+            raise ImageError(
+                f"Got images for {len(images)} rows but text for {len(rows)}. "
+                "Pass one list of images (or None) per row."
+            )
+        nested = [[] if entry is None else entry for entry in images]
+        by_row = [list(entry) if is_image_list(entry) else [entry] for entry in nested]
+    else:
+        by_row = _deal(list(images), counts)
+    for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):
+        if len(own) != count:
+            raise ImageError(
+                f"Row {index} has {count} image placeholders ({placeholder!r}) but "
+                f"{len(own)} images. Pass one image per placeholder, in order; where the text "
+                f"only talks about {placeholder!r}, rephrase it."
+            )
+    return [[_load(image, row, index) for index, image in enumerate(own)] for row, own in enumerate(by_row)]
+
+
+def _deal(images: list, counts: list[int]) -> list[list]:
+    if len(images) != sum(counts):
+        raise ImageError(
+            f"Got {len(images)} images for {len(counts)} rows with {counts} image placeholders. "
+            "Pass as many images as placeholders, or one list of images per row."
+        )
+    remaining = iter(images)
+    return [[next(remaining) for _ in range(count)] for count in counts]
+
+
+def _load(image: Any, row: int, index: int) -> Any:
+    try:
+        return load_rgb(image)
+    except ImageError as error:
+        raise ImageError(f"Row {row}, image {index}: {error}") from error

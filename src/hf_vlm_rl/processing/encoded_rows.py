@@ -1,0 +1,148 @@
+"""Rows of an id-only trainer, taken apart again: prompt, columns and where the completion starts.
+
+Also the checks that such rows must pass before anything is computed from them.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ..errors import ImageError, TicketError
+from .images.store import RowNote
+from .notes import find_text_prompt, remember_text_prompt
+
+CHECKSUM = "ids_checksum"
+
+
+@dataclass(frozen=True)
+class PromptRow:
+    """One row of `input_ids`.
+
+    Attributes:
+        note: What `encode_prompt` noted: columns, messages.
+        completion_ids: The tokens between the prompt and the next padding.
+    """
+
+    note: RowNote
+    completion_ids: list[int]
+
+
+def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[PromptRow]:
+    """Take apart rows that begin with a prompt from `encode_prompt`.
+
+    Args:
+        processing: The processing class that encoded the prompts.
+        input_ids: (B, L), left-padded.
+        attention_mask: (B, L), 0 or False where padded.
+
+    Raises:
+        TicketError: If a row's prompt is unknown, cut or damaged, or has padding inside it.
+    """
+    ids, mask = input_ids.tolist(), attention_mask.tolist()
+    return [_read_row(processing, row, ids[row], mask[row]) for row in range(len(ids))]
+
+
+def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> PromptRow:
+    start = next((place for place, seen in enumerate(mask) if seen), len(ids))
+    placeholder, store, codec = processing._vlm.placeholder_id, processing.image_store, processing.codec
+    if placeholder in ids[start:]:
+        try:
+            clean, tickets = codec.read(ids, lambda ticket: processing.processed(ticket).tokens)
+        except (TicketError, ImageError) as error:
+            raise type(error)(f"Row {row}: {error}") from error
+        note = store.row(tickets[-1])
+        if note.tail is None:
+            raise TicketError(
+                f"Row {row}: its ticket does not say where the prompt ends. Encode the prompts with "
+                "encode_prompt."
+            )
+        end = len(clean) - clean[::-1].index(placeholder) + note.tail
+    else:
+        seen = [token for token, kept in zip(ids, mask, strict=True) if kept]
+        found = find_text_prompt(store, codec.salt, seen)
+        if found is None:
+            raise TicketError(
+                f"Row {row}: it has no image and begins with no prompt that this processing class has "
+                "padded. Encode the data set with encode_prompt of policy.processing_class, keep all its "
+                "columns, collate it with processing_class.pad (DataCollatorWithPadding), and do not "
+                "truncate it."
+            )
+        end, note = start + found[0], found[1]
+    if end > len(ids) or not all(mask[start:end]):
+        raise TicketError(f"Row {row}: {_not_whole(processing)}")
+    stop = next((place for place in range(end, len(ids)) if not mask[place]), len(ids))
+    return PromptRow(note, ids[end:stop])
+
+
+def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Sequence[int | None]) -> None:
+    """Check the prompts that a completion is about to be sampled for.
+
+    Args:
+        processing: The processing class.
+        input_ids: (B, L) with clean placeholders.
+        mask: (B, L) attention mask, or None.
+        tails: Per row, the prompt tokens that must follow its last image; None if not known.
+
+    Raises:
+        TicketError: If a row is right-padded, has padding inside, or was truncated.
+    """
+    length = input_ids.shape[1]
+    last = (input_ids == processing._vlm.placeholder_id).int().flip(1).argmax(dim=1)
+    after = last.tolist()
+    whole = [True] * len(after)
+    if mask is not None and mask.shape == input_ids.shape:
+        seen = mask.bool()
+        whole = ((seen[:, 1:] >= seen[:, :-1]).all(dim=1) & seen[:, -1]).tolist()
+    for row, tail in enumerate(tails):
+        if not whole[row] or (tail is not None and min(after[row], length) < tail):
+            raise TicketError(f"Row {row}: {_not_whole(processing)}")
+
+
+def _not_whole(processing: Any) -> str:
+    return (
+        "padding follows or interrupts the prompt, or the prompt was truncated. Expected the whole prompt "
+        f"with padding on the left (padding_side is {processing.padding_side!r}; set "
+        "processing_class.padding_side = 'left'), ids as encode_prompt returned them, and a pad token "
+        f"({processing.pad_token!r}) that no prompt contains."
+    )
+
+
+def checked(processing: Any, encoded: Any) -> Any:
+    """Rows without their checksums, which are compared with the ids first.
+
+    Args:
+        processing: The processing class that is about to pad the rows.
+        encoded: What a tokenizer's `pad` takes: a list of rows, or a mapping of columns.
+
+    Raises:
+        TicketError: If a row's ids are not those that `encode_prompt` returned.
+    """
+    if isinstance(encoded, Mapping):
+        if CHECKSUM not in encoded:
+            return encoded
+        sums, ids = encoded[CHECKSUM], encoded["input_ids"]
+        rows = [(sums, ids)] if isinstance(sums, int) else list(zip(sums, ids, strict=True))
+        kept: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
+    else:
+        rows = [(row.get(CHECKSUM), row["input_ids"]) for row in encoded]
+        if all(checksum is None for checksum, _ in rows):
+            return encoded
+        kept = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
+    for row, (checksum, ids) in enumerate(rows):
+        if checksum is not None and not _is_own(processing, list(map(int, ids)), int(checksum)):
+            raise TicketError(
+                f"Row {row} of the batch ({len(ids)} tokens) is not what encode_prompt of this model's "
+                "processing class returned: it was truncated or edited, or encoded for another model, or "
+                f"its note is not in {processing.image_store.directory}. Encode the data set again with "
+                "policy.processing_class, without a length limit."
+            )
+    return kept
+
+
+def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
+    codec = processing.codec
+    if processing._vlm.placeholder_id in ids:
+        return checksum == codec.checksum(ids)
+    return remember_text_prompt(processing.image_store, codec.salt, ids, checksum)

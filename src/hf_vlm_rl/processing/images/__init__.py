@@ -1,0 +1,1 @@
+"""What an image field says, read, measured, kept: from a path, URL or bytes to a stored image."""

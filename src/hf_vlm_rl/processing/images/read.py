@@ -1,0 +1,179 @@
+"""Turn whatever users call an image into an upright RGB `PIL.Image`."""
+
+import base64
+import binascii
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+import torch
+
+from ...errors import ImageError
+
+ACCEPTED = (
+    "a PIL image, a path, a file://, data: or http(s):// URL, encoded bytes, "
+    'a {"bytes", "path"} dict as `datasets` yields, or a uint8 (H, W, 3) / float [0, 1] array'
+)
+CHANNELS = (1, 3, 4)
+
+
+def load_rgb(image: Any) -> PIL.Image.Image:
+    """Decode `image`, apply its EXIF rotation and convert it to RGB.
+
+    The result is what transformers' `load_image` gives: `exif_transpose`, then `convert("RGB")`.
+
+    Args:
+        image: A PIL image; `str` or `Path` of a file; `file://`, `data:` or `http(s)://` URL;
+            encoded `bytes`; a dict with `bytes` and/or `path` (what `datasets.Image` stores); or a
+            numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4},
+            uint8 in [0, 255] or float in [0, 1].
+
+    Returns:
+        A new upright RGB image of at least 1 x 1 pixels. The input is left as it was.
+
+    Raises:
+        ImageError: If the file is missing, truncated or no image, or the value is of another kind.
+    """
+    opened = _open(image)
+    try:
+        rgb = PIL.ImageOps.exif_transpose(opened).convert("RGB")
+    except Exception as error:  # PIL's formats raise whatever their parsers meet
+        raise ImageError(
+            f"Cannot decode {_describe(image)}: {error}. Expected a complete image file; "
+            "check or re-create the file."
+        ) from error
+    if rgb.width == 0 or rgb.height == 0:
+        raise ImageError(
+            f"{_describe(image)} is {rgb.width} x {rgb.height} pixels. Expected at least 1 x 1; "
+            "remove the row or fix the crop that made it."
+        )
+    return rgb
+
+
+def is_image_list(value: Any) -> bool:
+    """Whether `value` is a list of images rather than one image."""
+    return isinstance(value, list | tuple)
+
+
+def _open(image: Any) -> PIL.Image.Image:
+    if isinstance(image, PIL.Image.Image):
+        return image
+    if isinstance(image, bytes | bytearray | memoryview):
+        return _open_bytes(bytes(image))
+    if isinstance(image, Mapping):
+        return _open_mapping(image)
+    if isinstance(image, os.PathLike):
+        return _open_path(Path(image))
+    if isinstance(image, str):
+        return _open_string(image)
+    if isinstance(image, torch.Tensor):
+        # numpy has no bfloat16.
+        tensor = image.detach().float() if image.is_floating_point() else image
+        return _from_array(tensor.cpu().numpy())
+    if isinstance(image, np.ndarray):
+        return _from_array(image)
+    raise ImageError(f"Got an image of type {type(image).__name__}. Expected {ACCEPTED}.")
+
+
+def _open_mapping(image: Mapping) -> PIL.Image.Image:
+    if image.get("bytes") is not None:
+        return _open_bytes(image["bytes"])
+    if image.get("path") is not None:
+        return _open_string(str(image["path"]))
+    raise ImageError(
+        f"Got an image dict with keys {sorted(map(str, image))} and neither 'bytes' nor 'path' set. "
+        'Expected {"bytes": ..., "path": ...} as `datasets.Image` stores it.'
+    )
+
+
+def _open_string(image: str) -> PIL.Image.Image:
+    scheme = image.partition(":")[0].lower()
+    if scheme == "file":
+        return _open_path(Path(url2pathname(urlsplit(image).path)))
+    if scheme == "data":
+        return _open_data_url(image)
+    if scheme in ("http", "https"):
+        return _fetch(image)
+    return _open_path(Path(image))
+
+
+def _fetch(url: str) -> PIL.Image.Image:
+    from transformers.image_utils import load_image
+
+    try:
+        return load_image(url, timeout=30)
+    except Exception as error:  # the HTTP client's own errors, or PIL's
+        raise ImageError(
+            f"Cannot fetch the image {url[:200]!r}: {error}. Check the URL, or download the file."
+        ) from error
+
+
+def _open_path(path: Path) -> PIL.Image.Image:
+    try:
+        data = path.read_bytes()
+    except (OSError, ValueError) as error:
+        raise ImageError(
+            f"Cannot read the image file {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}. "
+            "Expected the path of an image file; check the path and its permissions."
+        ) from error
+    return _open_bytes(data, name=f"the file {str(path)!r}")
+
+
+def _open_data_url(url: str) -> PIL.Image.Image:
+    header, _, payload = url.partition(",")
+    if ";base64" not in header:
+        raise ImageError(f"Got the data URL {url[:40]!r}. Expected data:image/...;base64,<data>.")
+    try:
+        # MIME wraps base64 in lines.
+        data = base64.b64decode("".join(payload.split()), validate=True)
+    except binascii.Error as error:
+        raise ImageError(f"The data URL {url[:40]!r} is not valid base64: {error}.") from error
+    return _open_bytes(data, name="the data URL")
+
+
+def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
+    try:
+        return PIL.Image.open(io.BytesIO(data))
+    except Exception as error:  # as in `load_rgb`
+        raise ImageError(
+            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}."
+        ) from error
+
+
+def _from_array(array: np.ndarray) -> PIL.Image.Image:
+    shape = array.shape
+    if array.ndim == 2:
+        array = array[:, :, None]
+    elif array.ndim == 3 and shape[2] not in CHANNELS and shape[0] in CHANNELS:
+        array = array.transpose(1, 2, 0)
+    if array.ndim != 3 or array.shape[2] not in CHANNELS or 0 in shape:
+        raise ImageError(
+            f"Got an image array of shape {shape}. Expected (H, W), (H, W, C) or (C, H, W) with "
+            f"C in {CHANNELS} and no empty side."
+        )
+    if np.issubdtype(array.dtype, np.floating):
+        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
+            raise ImageError(
+                f"Got a {array.dtype} image array with values outside [0, 1]. "
+                "Expected floats in [0, 1] or uint8 in [0, 255]."
+            )
+        array = np.round(array * 255).astype(np.uint8)
+    if array.dtype != np.uint8:
+        raise ImageError(
+            f"Got an image array of dtype {array.dtype}. Expected uint8 in [0, 255] or floats in [0, 1]."
+        )
+    array = np.ascontiguousarray(array)
+    return PIL.Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)
+
+
+def _describe(image: Any) -> str:
+    if isinstance(image, str | os.PathLike):
+        return f"the image {str(image)[:80]!r}"
+    return f"an image given as {type(image).__name__}"

@@ -1,0 +1,83 @@
+"""The upright size of an image from its file's header, without decoding pixels."""
+
+import io
+import struct
+from collections.abc import Mapping
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
+
+import PIL.ExifTags
+import PIL.Image
+
+from .read import load_rgb
+
+# Formats whose header says all that decides the size; the others are decoded.
+HEADER_FORMATS = frozenset(("JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"))
+# EXIF orientations that exchange width and height.
+_TURNED = frozenset((5, 6, 7, 8))
+# Chunks of a PNG with text, and the keywords with which PIL reads EXIF from them.
+_TEXTS = frozenset((b"tEXt", b"zTXt", b"iTXt"))
+_EXIF_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
+_KEYWORD = max(map(len, _EXIF_TEXTS))
+
+
+def image_size(image: Any) -> tuple[int, int]:
+    """Width and height, in pixels, that `load_rgb` would give.
+
+    Args:
+        image: What `load_rgb` takes. Paths, `file://` URLs, bytes and what `datasets.Image` stores are not
+            decoded; a file whose header is fine and whose pixels are broken passes.
+
+    Raises:
+        ImageError: If there is no such file, or it is no image.
+    """
+    source = _file_of(image)
+    if source is not None:
+        try:
+            with PIL.Image.open(source) as opened:
+                size = _upright(opened)
+        except Exception:  # PIL's formats raise whatever their parsers meet: `load_rgb` says it well
+            size = None
+        if size is not None:
+            return size
+    return load_rgb(image).size
+
+
+def _file_of(image: Any) -> str | BinaryIO | None:
+    if isinstance(image, Mapping):
+        image = image.get("bytes") if image.get("bytes") is not None else image.get("path")
+    if isinstance(image, bytes):
+        return io.BytesIO(image)
+    if not isinstance(image, str):
+        return None
+    scheme = image.partition(":")[0].lower()
+    if scheme == "file":
+        return url2pathname(urlsplit(image).path)
+    return None if scheme in ("data", "http", "https") else image
+
+
+def _upright(opened: PIL.Image.Image) -> tuple[int, int] | None:
+    """The size after EXIF rotation; None if only decoding can tell."""
+    if opened.format not in HEADER_FORMATS:
+        return None
+    if opened.format == "PNG" and _has_late_exif(opened.fp):
+        return None
+    # Not PngImageFile's own getexif, which decodes the pixels to see what follows them.
+    exif = PIL.Image.Image.getexif(opened)
+    turned = exif.get(PIL.ExifTags.Base.Orientation) in _TURNED
+    return (opened.height, opened.width) if turned else opened.size
+
+
+def _has_late_exif(file: BinaryIO) -> bool:
+    """Whether a PNG has metadata on its orientation after its pixels."""
+    file.seek(8)
+    pixels = False
+    while len(head := file.read(8)) == 8:
+        length, name = struct.unpack(">I4s", head)
+        pixels |= name == b"IDAT"
+        start = file.read(min(length, _KEYWORD))
+        if pixels and (name == b"eXIf" or (name in _TEXTS and start.startswith(_EXIF_TEXTS))):
+            return True
+        file.seek(length - len(start) + 4, io.SEEK_CUR)
+    return False

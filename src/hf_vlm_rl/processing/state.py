@@ -1,0 +1,62 @@
+"""What a processing class knows beyond the native processor: one object, one attribute."""
+
+from typing import Any, Self
+
+from ..families import VLMFamily
+from .images.processed import ImageCache
+from .images.store import ImageStore, RowNote
+from .ticket_codec import TicketCodec
+
+# A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.
+PROCESSED_BYTES = 2 << 30
+
+
+class ProcessingState:
+    """Family, store, caches and codec of one processing class.
+
+    Args:
+        family: The model's row.
+        store: Where images live.
+        placeholder_id: The id of one image feature (`config.image_token_id`).
+        placeholder_texts: Strings that no user text may contain.
+        ordinary_ids: Ids that tickets inside ids may use.
+        never_sampled: Ids of image and video placeholders.
+        opening: What conversations begin with after a bos that only the tokenizer writes.
+    """
+
+    def __init__(
+        self,
+        family: VLMFamily,
+        store: ImageStore,
+        placeholder_id: int,
+        placeholder_texts: tuple[str, ...],
+        ordinary_ids: list[int],
+        never_sampled: tuple[int, ...],
+        opening: str | None = None,
+    ):
+        self.family = family
+        self.store = store
+        self.placeholder_id = placeholder_id
+        self.placeholder_texts = placeholder_texts
+        self.never_sampled = never_sampled
+        self.opening = opening
+        self.images_defaults: dict[str, Any] | None = None  # found on first use
+        self.capture_images_kwargs = False
+        self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
+        self.codec = TicketCodec(placeholder_id, ordinary_ids)
+        self.processed = ImageCache(PROCESSED_BYTES)
+
+    # Copies of a policy share the caches; a worker's copy starts with empty ones.
+    def __deepcopy__(self, memo: dict) -> Self:
+        return self
+
+    def __getstate__(self) -> dict:
+        # Without what use leaves behind, so that `datasets` finds its cache again.
+        return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES), "images_defaults": None}
+
+    def keep(self, ticket: int, note: RowNote) -> int:
+        """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""
+        stored = self.store.get(ticket)
+        return self.store.put(
+            stored.image, stored.options, note.columns, note.tail, keep=True, prompt=note.prompt
+        )

@@ -1,0 +1,190 @@
+"""The codec that writes a ticket into an image's own placeholder run.
+
+Trainers that pass nothing but `input_ids` still have to carry images. An image of n tokens appears
+in the ids as n placeholders; the codec replaces those after the first with *digits*: ordinary
+vocabulary ids, each standing for k bits of the 64-bit ticket, and a checksum digit.
+
+    placeholder placeholder placeholder ... placeholder        (clean)
+    placeholder digit_1 ... digit_m checksum placeholder ...   (with a ticket)
+
+Special tokens that interrupt a run (the row breaks of Pixtral) are stepped over. Length, attention
+mask and positions stay those of the native sequence, every id is a legal index for an embedding or
+a gather, and padding, repeating or shuffling rows keeps the ticket intact.
+"""
+
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+
+from ..errors import TicketError
+
+TICKET_BITS = 64
+TICKET_MASK = (1 << TICKET_BITS) - 1
+
+
+class TicketCodec:
+    """Writes tickets into placeholder runs and reads them back.
+
+    Args:
+        placeholder_id: The id that stands for one image feature.
+        ordinary_ids: Ids that may serve as digits: in the embedding, not special, not padding.
+            The first 2^k of them in ascending order are used.
+
+    Raises:
+        ValueError: If there are fewer than two ordinary ids.
+    """
+
+    def __init__(self, placeholder_id: int, ordinary_ids: Iterable[int]):
+        usable = sorted(set(ordinary_ids) - {placeholder_id})
+        if len(usable) < 2:
+            raise ValueError(f"Got {len(usable)} ordinary ids; a ticket needs at least 2.")
+        self.placeholder_id = placeholder_id
+        self._bits = len(usable).bit_length() - 1
+        self._alphabet = usable[: 1 << self._bits]
+        self._value = {token: value for value, token in enumerate(self._alphabet)}
+        self._digits = math.ceil(TICKET_BITS / self._bits)
+        # Another tokenizer gives another salt, so its tickets and rows fail their checksums here.
+        self.salt = zlib.crc32(repr((placeholder_id, self._alphabet)).encode())
+
+    @property
+    def length(self) -> int:
+        """Placeholders a run must have to carry a ticket: anchor, digits and checksum."""
+        return 1 + self._digits + 1
+
+    def checksum(self, ids: Sequence[int]) -> int:
+        """A 31-bit checksum of a row's ids, which differs between tokenizers."""
+        return zlib.crc32(b"".join(int(token).to_bytes(4, "little") for token in ids), self.salt) >> 1
+
+    def encode(self, ticket: int) -> list[int]:
+        """The `length - 1` ids that follow the anchor placeholder, most significant digit first."""
+        value = ticket & TICKET_MASK
+        shifts = range((self._digits - 1) * self._bits, -1, -self._bits)
+        digits = [(value >> shift) & (len(self._alphabet) - 1) for shift in shifts]
+        return [self._alphabet[digit] for digit in [*digits, self._checksum(value)]]
+
+    def decode(self, ids: Sequence[int]) -> int | None:
+        """The ticket in `ids` (as `encode` returned it), or None if they do not hold one."""
+        if len(ids) != self._digits + 1 or any(token not in self._value for token in ids):
+            return None
+        *digits, checksum = (self._value[token] for token in ids)
+        value = 0
+        for digit in digits:
+            value = value << self._bits | digit
+        if value > TICKET_MASK or checksum != self._checksum(value):
+            return None
+        return value - (1 << TICKET_BITS) if value >> (TICKET_BITS - 1) else value
+
+    def write(self, ids: Sequence[int], tickets: Sequence[int], lengths: Sequence[int]) -> list[int]:
+        """Write one ticket per image into a row of clean ids.
+
+        Args:
+            ids: A row with `sum(lengths)` placeholders.
+            tickets: One per image, in order.
+            lengths: Placeholders of each image, in order.
+
+        Returns:
+            A new row of the same length.
+
+        Raises:
+            TicketError: If an image's first run is shorter than `length`.
+        """
+        written = list(ids)
+        places = [index for index, token in enumerate(written) if token == self.placeholder_id]
+        start = 0
+        for image, (ticket, count) in enumerate(zip(tickets, lengths, strict=True)):
+            own = places[start : start + count][: self.length]
+            reachable = self._reachable(ids, own)
+            if reachable < self.length:
+                raise TicketError(
+                    f"Image {image} begins with {reachable} placeholder tokens in a row, but a ticket "
+                    f"needs {self.length}. Use a larger image (or a larger min_pixels)."
+                )
+            for place, digit in zip(own[1:], self.encode(ticket), strict=True):
+                written[place] = digit
+            start += count
+        return written
+
+    def read(self, ids: Sequence[int], length_of: Callable[[int], int]) -> tuple[list[int], list[int]]:
+        """Restore a row: the inverse of `write`.
+
+        Args:
+            ids: A row of ids.
+            length_of: Number of placeholders of a ticket's image.
+
+        Returns:
+            The clean row and its tickets in order.
+
+        Raises:
+            TicketError: If a placeholder belongs to no ticket, or a ticket was damaged or cut.
+        """
+        clean, tickets = list(ids), []
+        position = 0
+        while (anchor := _index(clean, self.placeholder_id, position)) is not None:
+            ticket = self._take(clean, anchor)
+            if ticket is None:
+                raise TicketError(self._no_ticket(clean, anchor))
+            position = anchor
+            for found in range(length_of(ticket)):
+                place = _index(clean, self.placeholder_id, position)
+                if place is None:
+                    raise TicketError(
+                        f"The image at position {anchor} has {found} of its {length_of(ticket)} tokens "
+                        "left: the row was truncated. Raise the length limit, or drop the row."
+                    )
+                position = place + 1
+            tickets.append(ticket)
+        return clean, tickets
+
+    def erase(self, ids: Sequence[int]) -> list[int]:
+        """The row with every readable ticket turned back into placeholders, for display."""
+        clean = list(ids)
+        position = 0
+        while (anchor := _index(clean, self.placeholder_id, position)) is not None:
+            self._take(clean, anchor)
+            position = anchor + 1
+        return clean
+
+    def _take(self, row: list[int], anchor: int) -> int | None:
+        """Decode the ticket after `anchor` and put placeholders in its place; None if none."""
+        places = []
+        for place in range(anchor + 1, len(row)):
+            if row[place] in self._value:
+                places.append(place)
+            if row[place] == self.placeholder_id or len(places) == self.length - 1:
+                break
+        ticket = self.decode([row[place] for place in places])
+        if ticket is not None:
+            for place in places:
+                row[place] = self.placeholder_id
+        return ticket
+
+    def _reachable(self, ids: Sequence[int], own: list[int]) -> int:
+        """How many of `own` come before the first ordinary id, which would read as a digit."""
+        for count, (before, after) in enumerate(itertools.pairwise(own), start=1):
+            if any(token in self._value for token in ids[before + 1 : after]):
+                return count
+        return len(own)
+
+    def _checksum(self, value: int) -> int:
+        return zlib.crc32(value.to_bytes(8, "little"), self.salt) & (len(self._alphabet) - 1)
+
+    def _no_ticket(self, ids: Sequence[int], anchor: int) -> str:
+        after = ids[anchor + 1 : anchor + 2]
+        if after and after[0] in self._value:
+            return (
+                f"The ticket at position {anchor} is damaged: its checksum does not fit. Expected ids "
+                "that encode_prompt of this model's processing class made, not truncated or edited."
+            )
+        return (
+            f"There are image placeholders from position {anchor} on, but no image came with them. "
+            "Pass the images to the processing class together with the text (GRPO, DPO: in an "
+            "`image`/`images` column), or encode the prompt with encode_prompt."
+        )
+
+
+def _index(row: Sequence[int], value: int, start: int) -> int | None:
+    try:
+        return row.index(value, start)
+    except ValueError:
+        return None

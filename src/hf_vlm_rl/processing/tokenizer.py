@@ -1,0 +1,371 @@
+"""The processing class: a checkpoint's own processor that is also shaped like a tokenizer.
+
+Trainers get from it the native text (same ids, same placeholder runs) and, in place of pixel
+tensors, tickets in the one layout that every TRL version slices by image:
+
+    pixel_values     int64 (N, 1): the ticket of each image, in row order
+    image_grid_thw   int64 (N, 3): ones
+
+Saved, it is the native processor: same files, same `processor_class`.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import torch
+from transformers import BatchFeature
+
+from .._retype import Retyped
+from ..errors import ImageError
+from .conversation import check_no_placeholder, fill_images, normalize, without_images
+from .deal_images import images_by_row
+from .encoded_rows import CHECKSUM, checked
+from .images.processed import ProcessedImage
+from .images.read import is_image_list
+from .images.store import RowNote
+from .notes import keep_text_prompt
+from .padding import pad_batch
+from .state import ProcessingState
+from .ticket_codec import TicketCodec
+
+# What tokenizers add on request; everything else a native processor returns stays inside.
+TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
+PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
+TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
+
+
+class _Captured(Exception):
+    def __init__(self, images_kwargs: dict[str, Any]):
+        self.images_kwargs = images_kwargs
+
+
+def _from_tokenizer(name: str) -> property:
+    return property(
+        lambda self: getattr(self.tokenizer, name),
+        lambda self, value: setattr(self.tokenizer, name, value),
+        doc=f"`tokenizer.{name}`.",
+    )
+
+
+class VLMTokenizer(Retyped):
+    """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
+
+    tokenizer: Any
+    image_token: str
+    _vlm: ProcessingState
+
+    all_special_ids = _from_tokenizer("all_special_ids")
+    all_special_tokens = _from_tokenizer("all_special_tokens")
+    bos_token = _from_tokenizer("bos_token")
+    bos_token_id = _from_tokenizer("bos_token_id")
+    convert_ids_to_tokens = _from_tokenizer("convert_ids_to_tokens")
+    convert_tokens_to_ids = _from_tokenizer("convert_tokens_to_ids")
+    convert_tokens_to_string = _from_tokenizer("convert_tokens_to_string")
+    encode = _from_tokenizer("encode")
+    eos_token = _from_tokenizer("eos_token")
+    eos_token_id = _from_tokenizer("eos_token_id")
+    get_added_vocab = _from_tokenizer("get_added_vocab")
+    get_vocab = _from_tokenizer("get_vocab")
+    init_kwargs = _from_tokenizer("init_kwargs")
+    is_fast = _from_tokenizer("is_fast")
+    model_max_length = _from_tokenizer("model_max_length")
+    name_or_path = _from_tokenizer("name_or_path")
+    pad_token = _from_tokenizer("pad_token")
+    pad_token_id = _from_tokenizer("pad_token_id")
+    padding_side = _from_tokenizer("padding_side")
+    special_tokens_map = _from_tokenizer("special_tokens_map")
+    tokenize = _from_tokenizer("tokenize")
+    truncation_side = _from_tokenizer("truncation_side")
+    unk_token = _from_tokenizer("unk_token")
+    unk_token_id = _from_tokenizer("unk_token_id")
+    vocab_size = _from_tokenizer("vocab_size")
+
+    def __len__(self) -> int:
+        """Number of tokens, added ones included."""
+        return len(self.tokenizer)
+
+    @property
+    def image_store(self):
+        """The `ImageStore` that holds the images of the tickets this object emits."""
+        return self._vlm.store
+
+    @property
+    def codec(self) -> TicketCodec:
+        """Writes tickets into ids (`encode_prompt`) and reads them back."""
+        return self._vlm.codec
+
+    def __call__(
+        self,
+        images: Any = None,
+        text: str | Sequence[str] | None = None,
+        videos: Any = None,
+        **kwargs: Any,
+    ) -> BatchFeature:
+        """Tokenize rows of text, with each image placeholder expanded as the model expects.
+
+        Args:
+            images: None, one image, a flat list (assigned to the rows by their placeholders), or
+                one list (or None) per row. See `images.read.load_rgb` for what an image can be.
+            text: One string or a list of B strings.
+            videos: Not supported; pass frames as images.
+            **kwargs: What the native processor takes. Without `return_tensors`, ids are lists.
+
+        Returns:
+            `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
+            images `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones.
+            Families with prefix attention have a second column: prompt tokens after the last image.
+
+        Raises:
+            ImageError: If a row's images and placeholders differ in number, or an image is
+                unusable. The message names the row.
+        """
+        if videos is not None:
+            raise ValueError("Got videos, which tickets do not carry. Pass their frames as images.")
+        if text is None:
+            raise ValueError("Got no text. Pass text with one placeholder per image.")
+        rows = [text] if isinstance(text, str) else list(text)
+        if not rows:
+            raise ValueError("Got an empty list of texts. Pass at least one row.")
+        row_images = images_by_row(images, rows, self.image_token)
+        text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
+        kwargs = kwargs | text_kwargs
+        padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
+        encoded = [
+            self._encode_row(index, row, images_of_row, kwargs)
+            for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True))
+        ]
+        batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
+        batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
+        if images is not None:
+            # Also where all rows are empty: with an image column, TRL asks for pixel_values.
+            tickets = [ticket for row in encoded for ticket in row["tickets"]]
+            width = 2 if self._vlm.family.prefix_attention else 1
+            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64).view(len(tickets), width)
+            batch["image_grid_thw"] = torch.ones(len(tickets), 3, dtype=torch.int64)
+        return batch
+
+    def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `apply_chat_template`, for one conversation or a list of them.
+
+        Content may be a string or blocks. An image block holds its image under `image`, `url`,
+        `path`, `base64` or `image_url`, in any form `images.read.load_rgb` reads.
+
+        Raises:
+            ImageError: If a text contains this model's placeholder, or as `__call__` does.
+        """
+        conversations, batched = normalize(conversation)
+        for row, messages in enumerate(conversations):
+            check_no_placeholder(messages, self._vlm.placeholder_texts, row)
+        return super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)
+
+    def encode_prompt(
+        self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
+    ) -> dict[str, Any]:
+        """One prompt as ids that carry their images, for trainers that take only `input_ids`.
+
+        Args:
+            messages: A conversation. Image blocks without an image are filled from `images`; if
+                there are no blocks, the images go before the first user text. One that ends with an
+                assistant's message is encoded with its answer, for reward models.
+            images: The images of the row, in order.
+            **columns: JSON-like values (ground truth, ...) that travel with the row: inside the
+                tickets of its images, or, if it has none, under its checksum.
+
+        Returns:
+            `input_ids` and `attention_mask`, each of length L: those of the native prompt, with
+            a ticket written into each image's run; `ids_checksum`, which `pad` compares and drops.
+            Images and columns are kept on disk (`image_store`).
+
+        Raises:
+            ImageError: As `apply_chat_template`.
+            TicketError: If an image has too few tokens in a row to hold a ticket; if columns cannot
+                be kept.
+            ValueError: If the prompt contains the pad token, which trainers mask by its id.
+        """
+        conversation = fill_images(messages, images)
+        answered = bool(conversation) and conversation[-1].get("role") == "assistant"
+        prompt = conversation[:-1] if answered else conversation
+        ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
+        if self.pad_token_id in ids:
+            raise ValueError(
+                f"The prompt contains {self.pad_token!r}, which is also the pad token; a trainer would "
+                "mask it. Expected a pad token of its own: set processing_class.pad_token to a special "
+                "token that the chat template does not write."
+            )
+        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else None
+        note = RowNote(columns, without_images(prompt), tail)
+        key = None if tickets else keep_text_prompt(self._vlm.store, self.codec.salt, ids, note)
+        if answered:
+            ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
+        # Asked by the ticket whose image is processed already, not by the one with the note.
+        lengths = [self.processed(ticket).tokens for ticket in tickets]
+        ids = self.codec.write(ids, [self._vlm.keep(ticket, note) for ticket in tickets], lengths)
+        checksum = self.codec.checksum(ids) if key is None else key
+        return {"input_ids": ids, "attention_mask": [1] * len(ids), CHECKSUM: checksum}
+
+    def pad(self, encoded_inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """The tokenizer's `pad`. Rows of `encode_prompt` are first compared with their checksums.
+
+        Raises:
+            TicketError: If the ids of a row were truncated or edited, or made for another model.
+        """
+        return self.tokenizer.pad(checked(self, encoded_inputs), *args, **kwargs)
+
+    def set_training_eos(self, token_id: int) -> None:
+        """Use another `eos_token` from now on; saved files keep the native one.
+
+        Args:
+            token_id: The token with which the chat template ends a turn.
+        """
+        self._vlm.native_eos = self._vlm.native_eos or self.eos_token
+        self.eos_token = self.convert_ids_to_tokens(token_id)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `save_pretrained`; what it writes is the native processor."""
+        training_eos = self.eos_token
+        try:
+            self.eos_token = self._vlm.native_eos or training_eos
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.eos_token = training_eos
+
+    def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `decode`; tickets inside the ids read as the placeholders they replace."""
+        return super().decode(self._erase_tickets(token_ids), *args, **kwargs)
+
+    def batch_decode(self, sequences: Any, *args: Any, **kwargs: Any) -> list[str]:
+        """The native `batch_decode`; tickets inside the ids read as placeholders."""
+        return super().batch_decode(self._erase_tickets(sequences), *args, **kwargs)
+
+    def processed(self, ticket: int) -> ProcessedImage:
+        """What the native image processor makes of a ticket's image; processed once, then cached.
+
+        Raises:
+            TicketError: If the store does not have the image.
+        """
+        cached = self._vlm.processed.get(ticket)
+        if cached is None:
+            source = self._vlm.store.source(ticket)
+            if source != ticket:
+                return self.processed(source)
+            stored = self._vlm.store.get(ticket)
+            cached = self._process_one(stored.image, stored.options)
+            self._vlm.processed.put(ticket, cached)
+        return cached
+
+    def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
+        encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
+        tickets = encoded["pixel_values"][:, 0].tolist() if "pixel_values" in encoded else []
+        return encoded["input_ids"][0], tickets
+
+    def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
+        opening = self._vlm.opening
+        if opening and text.startswith(opening) and not kwargs.get("add_special_tokens", True):
+            kwargs = kwargs | {"add_special_tokens": True}  # see `chat_template.opening_after_bos`
+        try:
+            if images or not self._vlm.family.needs_image:
+                # Row by row: native processors disagree on nested lists with empty rows.
+                out = super().__call__(images=[images] if images else None, text=[text], **kwargs)
+            else:
+                text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
+                out = self.tokenizer([text], **text_only)
+        except ValueError as error:  # ImageError included
+            raise ImageError(f"Row {index}: {error}") from error
+        except TypeError as error:
+            if not images or not kwargs.get("truncation"):
+                raise
+            # Idefics3's processor looks for the end of an image that is no longer there.
+            raise ImageError(
+                f"Row {index}: truncation to {kwargs.get('max_length')} tokens cut an image. "
+                "Raise max_length or drop the row."
+            ) from error
+        row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
+        row["input_ids"] = _first(out["input_ids"])
+        row["attention_mask"] = [1] * len(row["input_ids"])
+        row["tickets"] = self._tickets_of_row(index, row["input_ids"], out, images)
+        return row
+
+    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[list[int]]:
+        tickets = out["pixel_values"][:, 0].tolist() if images else []
+        expected = sum(self.processed(ticket).tokens for ticket in tickets)
+        found = ids.count(self._vlm.placeholder_id)
+        if found != expected:
+            raise ImageError(
+                f"Row {row} has {found} image tokens where its {len(images)} images have {expected}. "
+                "Either its text contains the placeholder literally (rephrase it), or truncation "
+                "cut an image (raise max_length)."
+            )
+        if not self._vlm.family.prefix_attention:
+            return [[ticket] for ticket in tickets]
+        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
+        return [[ticket, tail] for ticket in tickets]
+
+    def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
+        # The native __call__ asks this for pixels and replacement texts: answer with tickets.
+        if self._vlm.capture_images_kwargs:
+            raise _Captured(images_kwargs)
+        flat = [image for row in images for image in (row if is_image_list(row) else [row])]
+        defaults = self._default_images_kwargs()
+        options = {
+            key: value
+            for key, value in images_kwargs.items()
+            if key != "return_tensors" and (key not in defaults or defaults[key] != value)
+        }
+        if self._vlm.family.alone_differs and len(flat) > 1:
+            options["alone"] = False
+        tickets = [self._vlm.store.put(image, options) for image in flat]
+        inputs = {
+            "pixel_values": torch.tensor(tickets, dtype=torch.int64).unsqueeze(1),
+            "num_patches": [1] * len(flat),
+        }
+        return inputs, [self.processed(ticket).replacement for ticket in tickets]
+
+    def _process_one(self, image: Any, options: Mapping[str, Any]) -> ProcessedImage:
+        options = dict(options)
+        copies = 1 if options.pop("alone", True) else 2
+        arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
+        inputs, replacements = super()._process_images([[image] * copies], **arguments)
+        if copies > 1:
+            inputs = {
+                key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
+            }
+        ids = self.tokenizer(replacements[0], add_special_tokens=False)["input_ids"]
+        tokens, least = ids.count(self._vlm.placeholder_id), self._vlm.family.least_tokens
+        if tokens < least:
+            raise ImageError(
+                f"An image of {image.width} x {image.height} pixels gives {tokens} image tokens. "
+                f"Expected at least {least}; enlarge it or drop the row."
+            )
+        return ProcessedImage(dict(inputs), replacements[0], tokens)
+
+    def _default_images_kwargs(self) -> dict[str, Any]:
+        """What the native `__call__` passes to `_process_images` when the caller asks for nothing."""
+        state = self._vlm
+        if state.images_defaults is None:
+            probe = PIL.Image.new("RGB", (64, 64))
+            state.capture_images_kwargs = True
+            try:
+                super().__call__(images=[[probe]], text=[self.image_token])
+            except _Captured as captured:
+                state.images_defaults = captured.images_kwargs
+            finally:
+                state.capture_images_kwargs = False
+        return dict(state.images_defaults)
+
+    def _erase_tickets(self, ids: Any) -> Any:
+        if isinstance(ids, torch.Tensor | np.ndarray):
+            if not bool((ids == self._vlm.placeholder_id).any()):
+                return ids
+            ids = ids.tolist()
+        if not is_image_list(ids) or not ids:
+            return ids
+        if isinstance(ids[0], int):
+            return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
+        return [self._erase_tickets(row) for row in ids]
+
+
+def _first(value: Any) -> list:
+    first = value[0]
+    return first.tolist() if hasattr(first, "tolist") else list(first)

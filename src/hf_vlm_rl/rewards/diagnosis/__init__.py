@@ -1,0 +1,1 @@
+"""What rewards say of a batch before training, and of a run after it."""

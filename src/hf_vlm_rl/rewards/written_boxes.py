@@ -1,0 +1,154 @@
+"""Boxes in what a model wrote, in the syntaxes of the families, and the sizes of their images."""
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import PIL.Image
+
+from ..errors import ColumnError
+from ..families.box_coordinates import BoxCoordinates
+from .columns import read_column
+from .completions import strip_fence
+
+# More is no answer.
+MAX_BOXES = 1_000
+
+# Possessive quantifiers: nothing is tried twice, so time is linear.
+_N = r"\s*+([-+]?(?:\d{1,9}+(?:\.\d*+)?|\.\d++))\s*+"
+_FOUR = re.compile(rf"[\[(]{_N},{_N}(?:,|\)\s*+,\s*+\(){_N},{_N}[\])]")
+_LOC = re.compile(r"<loc(\d{4})><loc(\d{4})><loc(\d{4})><loc(\d{4})>([^<;]*+)")
+_OBJECT = re.compile(r"\{[^{}]*+\}?")
+_LABEL = re.compile(
+    r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(["'])((?:(?!\1)[^{}]){0,200}+)\1"""
+)
+_MARKUP = re.compile(r"<[^<>]{1,40}+>")
+_EXIF_ORIENTATION = 0x0112
+
+
+@dataclass(frozen=True)
+class WrittenBox:
+    """A box as it was written.
+
+    Attributes:
+        numbers: Four numbers, in the order of the text.
+        label: What stands with it, without markup; "" for nothing.
+    """
+
+    numbers: tuple[float, float, float, float]
+    label: str = ""
+
+
+def parse_boxes(text: str) -> list[WrittenBox] | None:
+    """The boxes in a text: JSON objects, location tokens, or four numbers in brackets.
+
+    Understood are `{"bbox_2d": [...], "label": "cat"}`, also in Python's quotes, cut off or in a code fence;
+    `<ref>cat</ref><box>[[...]]</box>`; `<|box_start|>(x1,y1),(x2,y2)<|box_end|>`, both also without their
+    special tokens, which trainers drop; `<loc0010><loc0020><loc0030><loc0040> cat`; plain `[x1, y1, x2, y2]`.
+
+    Args:
+        text: An answer; linear time.
+
+    Returns:
+        The boxes in order; None if there are more than `MAX_BOXES`.
+    """
+    text = strip_fence(text)
+    found = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
+    return found if len(found) <= MAX_BOXES else None
+
+
+def _with_tokens(text: str) -> list[WrittenBox]:
+    return [WrittenBox(_floats(match.groups()[:4]), _clean(match[5])) for match in _LOC.finditer(text)]
+
+
+def _in_objects(text: str) -> list[WrittenBox]:
+    found = []
+    for match in _OBJECT.finditer(text):
+        label = _LABEL.search(match[0])
+        name = label[2].strip() if label else ""
+        found += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
+    return found
+
+
+def _in_brackets(text: str) -> list[WrittenBox]:
+    found, end = [], 0
+    for match in _FOUR.finditer(text):
+        # A label stands before its boxes.
+        label = _clean(_MARKUP.sub(" ", text[max(end, match.start() - 200) : match.start()]))
+        found.append(WrittenBox(_floats(match.groups()), label or (found[-1].label if found else "")))
+        end = match.end()
+    return found
+
+
+def _floats(numbers: tuple[str, ...]) -> tuple[float, float, float, float]:
+    a, b, c, d = map(float, numbers)
+    return a, b, c, d
+
+
+def _clean(label: str) -> str:
+    return label.strip(" \t\n,;:.-[]()")
+
+
+def in_pixels(
+    box: WrittenBox, coordinates: BoxCoordinates | None, size: tuple[int, int] | None
+) -> list[float] | None:
+    """[x1, y1, x2, y2] in the space of the dataset's boxes, or None if the corners are not in order."""
+    numbers = list(box.numbers)
+    x1, y1, x2, y2 = coordinates.to_pixels(numbers, size) if coordinates else numbers
+    return [x1, y1, x2, y2] if x1 < x2 and y1 < y2 else None
+
+
+def image_sizes(columns: Mapping[str, Any], rows: int, reward: str) -> list[tuple[int, int] | None]:
+    """(width, height) per row, in pixels: from `image_size`, `width` and `height`, `image` or `images`.
+
+    Raises:
+        ColumnError: If none of these columns is there, or a row has no size in it.
+    """
+
+    def read(name: str, reader: Callable) -> list:
+        return read_column(columns, name, rows, reader, reward)
+
+    if "image_size" in columns:
+        return read("image_size", _as_size)
+    if "width" in columns and "height" in columns:
+        pairs = zip(read("width", _as_side), read("height", _as_side), strict=True)
+        return [None if None in pair else pair for pair in pairs]
+    for name in ("image", "images"):
+        if name in columns:
+            return read(name, _size_of_image)
+    raise ColumnError(
+        f"{reward} needs the size of each original image in pixels. Add a column image_size with "
+        "(width, height), or columns width and height, or keep image or images."
+    )
+
+
+def _as_side(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+        raise ValueError("a number of pixels, 1 or more")
+    return int(value)
+
+
+def _as_size(value: Any) -> tuple[int, int]:
+    if not isinstance(value, list | tuple) or len(value) != 2:
+        raise ValueError("(width, height) in pixels")
+    return _as_side(value[0]), _as_side(value[1])
+
+
+def _size_of_image(value: Any) -> tuple[int, int]:
+    expected = ValueError("one PIL image, or one {'bytes': ...}; for others, add a column image_size")
+    if isinstance(value, list | tuple):
+        if len(value) != 1:
+            raise expected
+        value = value[0]
+    if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes):
+        try:
+            value = PIL.Image.open(io.BytesIO(value["bytes"]))  # reads the header only
+        except OSError:
+            raise expected from None
+    if not isinstance(value, PIL.Image.Image):
+        raise expected
+    # The model sees it upright.
+    turned = value.getexif().get(_EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
+    return (value.height, value.width) if turned else value.size

@@ -1,0 +1,1 @@
+"""Models that give rows a number, for trainers that want one: value, reward and critic."""

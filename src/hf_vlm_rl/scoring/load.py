@@ -1,0 +1,145 @@
+"""`AutoVLMValueModel` and `AutoVLMRewardModel`: from a checkpoint to a backbone with a scalar head."""
+
+import os
+import warnings
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    MODEL_MAPPING_NAMES,
+)
+
+from ..errors import CheckpointError, UnsupportedModelError
+from ..families import VLMFamily, family_for
+from ..loading.adapters import find_adapter
+from ..loading.auto import load_processor, make_processing_class, stock_class
+from ..loading.formats import ORIGINAL_FORMATS
+from ..loading.location import HUB_ARGUMENTS, file_arguments
+from ..loading.quantization import decoder_only, finish_quantised
+from ..policy.policy import make_backbone
+from ..processing.tokenizer import VLMTokenizer
+from .head import scored_class
+
+HEAD = "score.weight"
+
+
+class AutoVLMValueModel:
+    """Loads value models for PPO: they see the images and score every token.
+
+    ```python
+    value_model = AutoVLMValueModel.from_pretrained(model_id, processing_class=policy.processing_class)
+    trainer = PPOTrainer(model=policy, value_model=value_model, ...)
+    ```
+    """
+
+    _new_head = "It is trained together with the policy."
+
+    def __init__(self):
+        raise OSError(f"Use {type(self).__name__}.from_pretrained(id).")
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike,
+        *,
+        processing_class: VLMTokenizer | None = None,
+        **kwargs: Any,
+    ) -> PreTrainedModel:
+        """Load a backbone with a scalar head.
+
+        Args:
+            pretrained_model_name_or_path: A chat model (`...ForConditionalGeneration`: its language
+                head is left out and `score` is new) or what `save_pretrained` of this model wrote.
+            processing_class: The policy's, so that both share preprocessed images. Default: the
+                checkpoint's own.
+            **kwargs: As for `AutoVLMPolicy.from_pretrained`: `dtype`, `quantization_config`,
+                `device_map`, `revision`, ...; `num_labels` (default 1).
+
+        Returns:
+            A `PreTrainedModel` with `model`, `score`, `processing_class` and `lora_config()`.
+
+        Warns:
+            UserWarning: If `score` is not in the checkpoint and starts at random.
+
+        Raises:
+            CheckpointError: If other weights are missing or left over.
+            UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+            ValueError: If `processing_class` belongs to another kind of model.
+        """
+        source = os.fspath(pretrained_model_name_or_path)
+        hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
+        located = file_arguments(hub)
+        if find_adapter(source, hub) is not None:
+            raise UnsupportedModelError(
+                f"{source!r} is an adapter. Expected a chat model or a value model: load its base here and, "
+                "if the adapter was trained on a value model, PeftModel.from_pretrained(model, adapter); or "
+                "save AutoVLMPolicy.from_pretrained(adapter, merge=True) and load that here."
+            )
+        config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
+        model_type = config_dict.get("model_type")
+        if model_type in ORIGINAL_FORMATS:
+            raise UnsupportedModelError(
+                f"{source!r} is in the original format {model_type!r}. Save it in transformers' format "
+                "first: policy = AutoVLMPolicy.from_pretrained(...), policy.save_pretrained(directory), "
+                "policy.processing_class.save_pretrained(directory)."
+            )
+        family = family_for(model_type, source)
+        config = kwargs.pop("config", None)
+        if config is None:
+            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+        config.num_labels = kwargs.pop("num_labels", 1)
+        kwargs = decoder_only(kwargs, family, head=HEAD.removesuffix(".weight"))
+        if processing_class is None:
+            processing_class = make_processing_class(load_processor(source, hub), config, family)
+        _check_same_model(processing_class, config, family, source)
+        model_class = scored_class(
+            stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family),
+            stock_class(MODEL_MAPPING_NAMES, family),
+        )
+        model, info = model_class.from_pretrained(
+            source, config=config, output_loading_info=True, **hub, **kwargs
+        )
+        _check_loaded(info, source)
+        finish_quantised(model, family)
+        if HEAD in info["missing_keys"]:
+            warnings.warn(
+                f"{source!r} has no {HEAD}: it starts with random values. {cls._new_head}", stacklevel=2
+            )
+        return make_backbone(model, processing_class)
+
+
+class AutoVLMRewardModel(AutoVLMValueModel):
+    """Loads reward models: trained with `RewardTrainer`, used by PPO as `reward_model`.
+
+    Rows for `RewardTrainer` are `encode_prompt` of the conversation with each answer: columns
+    `chosen_ids` and `rejected_ids`.
+    """
+
+    _new_head = "Train it before its scores are used as rewards."
+
+
+def _check_same_model(
+    processing_class: VLMTokenizer, config: PreTrainedConfig, family: VLMFamily, source: str
+) -> None:
+    state = processing_class._vlm
+    if state.family != family or state.placeholder_id != config.image_token_id:
+        raise ValueError(
+            f"{source!r} is a {family.model_type} model with image token {config.image_token_id}, but the "
+            f"processing class belongs to a {state.family.model_type} model with image token "
+            f"{state.placeholder_id}. PPO gives the policy's ids to all its models: use checkpoints of one "
+            "family and tokenizer, or RewardFunctionModel around a model of another one."
+        )
+
+
+def _check_loaded(info: dict, source: str) -> None:
+    missing, unexpected = set(info["missing_keys"]) - {HEAD}, set(info["unexpected_keys"])
+    mismatched = info["mismatched_keys"]
+    if missing or unexpected or mismatched:
+        raise CheckpointError(
+            f"The weights of {source!r} do not fit its config: {len(missing)} missing "
+            f"({', '.join(sorted(missing)[:3])}), {len(unexpected)} left over "
+            f"({', '.join(sorted(unexpected)[:3])}), {len(mismatched)} of another shape. Expected a whole "
+            "chat model or value model; download or save it again."
+        )

@@ -1,0 +1,127 @@
+"""`RewardFunctionModel`: ordinary TRL reward functions where PPO wants a reward model."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
+
+from ..errors import RewardError
+from ..processing.encoded_rows import read_rows
+from ..reward_log import RewardLog
+from ..rewards.calling import call, columns_as_lists, unique_names
+
+
+class RewardFunctionModel(nn.Module):
+    """Lets PPO train on verifiable rewards.
+
+    ```python
+    reward_model = RewardFunctionModel([is_right, is_short], policy.processing_class, weights=[1, 0.1])
+    trainer = PPOTrainer(reward_model=reward_model, callbacks=[reward_model.callback], ...)
+    ```
+
+    PPO indexes the scores of a reward model at the position where a completion ends; here all
+    positions of a row have the row's reward.
+
+    Args:
+        reward_funcs: One function or several, as for GRPO: called once per batch with the keywords
+            `prompts` (messages, image blocks empty), `completions` ([[{"role": "assistant",
+            "content": text}], ...]), `completion_ids`, and one list per column that
+            `encode_prompt` was given. They return one number per completion, or None to abstain.
+        processing_class: The policy's.
+        weights: One factor per function, default 1. A row's reward is the weighted sum over the
+            functions that did not abstain.
+
+    Attributes:
+        callback: A `TrainerCallback` that adds `rewards/<name>/mean` to the trainer's log and
+            console. Wandb and other reporters run before a user's callbacks: see `log_to`.
+
+    Raises:
+        TypeError: If a function is not callable.
+        ValueError: If there is no function, or `weights` has another length.
+    """
+
+    base_model_prefix = "functions"
+
+    def __init__(
+        self,
+        reward_funcs: Callable | Sequence[Callable],
+        processing_class: Any,
+        weights: Sequence[float] | None = None,
+    ):
+        super().__init__()
+        functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
+        weights = [1.0] * len(functions) if weights is None else list(weights)
+        if not functions or len(weights) != len(functions):
+            raise ValueError(
+                f"Got {len(functions)} reward functions and {len(weights)} weights. Expected at least "
+                "one function, and one weight for each."
+            )
+        names = unique_names(functions)
+        self.callback = RewardLog(names)
+        self.functions = _Functions(list(zip(names, functions, weights, strict=True)), processing_class)
+        self.functions.log = self.callback
+        self.score = nn.Identity()
+
+    def log_to(self, trainer: Any) -> None:
+        """Log through a built trainer, ahead of its reporters, so that all of them get the means."""
+        callbacks = trainer.callback_handler.callbacks
+        if self.callback in callbacks:
+            callbacks.remove(self.callback)
+        callbacks.insert(0, self.callback)
+
+    def forward(self, **kwargs: Any) -> torch.Tensor:
+        """The rewards, (B,); arguments as for `functions`."""
+        return self.functions(**kwargs).hidden_states[-1][:, 0, 0]
+
+
+class _Functions(nn.Module):
+    """Where PPO expects the reward model's backbone."""
+
+    log: RewardLog
+
+    def __init__(self, functions: list[tuple[str, Callable, float]], processing_class: Any):
+        super().__init__()
+        self.named = functions
+        self.processing_class = processing_class
+
+    @torch.no_grad()
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
+    ) -> BaseModelOutput:
+        """`hidden_states[-1]` of shape (B, L, 1): a row's reward, at all its positions.
+
+        Args:
+            input_ids: (B, L): left-padded prompts from `encode_prompt`, completions, padding.
+            attention_mask: (B, L), False where padded.
+            **kwargs: Ignored; what PPO passes to a decoder.
+
+        Raises:
+            RewardError: If a function fails (see `reward_calls`), or all abstain from a row.
+            TicketError: If a row's prompt is unknown or damaged.
+        """
+        rows = read_rows(self.processing_class, input_ids, attention_mask)
+        texts = self.processing_class.batch_decode(
+            [row.completion_ids for row in rows], skip_special_tokens=True
+        )
+        columns = columns_as_lists([row.note.columns for row in rows])
+        arguments = {
+            "prompts": [row.note.prompt for row in rows],
+            "completions": [[{"role": "assistant", "content": text}] for text in texts],
+            "completion_ids": [row.completion_ids for row in rows],
+        }
+        given = [call(function, name, arguments | columns) for name, function, _ in self.named]
+        totals = []
+        for row, of_row in enumerate(zip(*given, strict=True)):
+            pairs = zip(of_row, self.named, strict=True)
+            counted = [weight * reward for reward, (_, _, weight) in pairs if reward is not None]
+            if not counted:
+                raise RewardError(
+                    f"Row {row} (columns {dict(rows[row].note.columns)!r:.300}): every reward function "
+                    f"returned None ({', '.join(self.log.names)}). Expected a reward from at least one."
+                )
+            totals.append(sum(counted))
+        self.log.add(given)
+        rewards = torch.tensor(totals, dtype=torch.float32, device=input_ids.device)
+        return BaseModelOutput(hidden_states=(rewards[:, None, None].expand(*input_ids.shape, 1),))

@@ -44,18 +44,16 @@ lint: install
 	$(BIN)/ruff format --check .
 
 unit: install
-	$(PYTEST) tests --ignore tests/trainers
+	$(PYTEST) tests -m "not trl"
 
 trainers: install
-	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers
+	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m trl
 
 trainers-latest: $(TRL_LATEST)/.installed
-	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) \
-		tests/trainers tests/adapters/trainers tests/evaluation/trainers tests/hub/test_trainer.py \
-		tests/data_loaders/trainers tests/examples/trainers
+	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m trl
 
 ppo-first: $(TRL_FIRST)/.installed
-	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests/ppo
+	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)

@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from hf_vlm_rl.loading.internvl_chat.config import convert_config
 from hf_vlm_rl.loading.internvl_chat.weights import original_shapes
 
-GOLDEN = Path(__file__).parents[1] / "tests/data/internvl_golden/tiny-internvl2_5-internlm2/checkpoint"
+GOLDEN = Path(__file__).parents[1] / "tests/golden/internvl/tiny-internvl2_5-internlm2/checkpoint"
 SHARD_BYTES = 1_000_000_000
 BAR = 1.15
 

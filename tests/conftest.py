@@ -17,14 +17,20 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from transformers import AutoModelForImageTextToText, AutoProcessor
+from hypothesis import settings
+from transformers import AutoModelForImageTextToText, AutoProcessor, InternVLConfig
 
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
 from hf_vlm_rl.loading import auto
-from tests.tiny import build
+from tests.loading.adapters.models import write_adapter
+from tests.tiny import build, recipe
 
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
+
+# The same examples every time, however slow the machine is.
+settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
+settings.load_profile("repeatable")
 
 
 def pytest_sessionfinish(session, exitstatus):
@@ -69,6 +75,28 @@ def native_processor_for(checkpoint):
     return lambda family: AutoProcessor.from_pretrained(checkpoint(family), padding_side="left")
 
 
+@pytest.fixture(scope="session")
+def adapter_of(_loaded_policy, tmp_path_factory):
+    """`adapter_of(family)`: directory of an adapter of the decoder, without a processor."""
+    base = tmp_path_factory.mktemp("adapters")
+    return functools.cache(lambda family: write_adapter(copy.deepcopy(_loaded_policy(family)), base / family))
+
+
+@pytest.fixture
+def mixture_of_experts():
+    """A random InternVL whose decoder has four experts."""
+    made = recipe("internvl")
+    text = made.config.text_config.to_dict() | {
+        "model_type": "qwen3_moe",
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "head_dim": 16,
+    }
+    config = made.config.to_dict() | {"text_config": text}
+    return AutoVLMPolicy.from_config(InternVLConfig.from_dict(config), made.processor)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> ImageStore:
     """A store of its own, in a temporary directory."""
@@ -96,7 +124,7 @@ class _Deprecations(logging.Handler):
 @pytest.fixture(autouse=True)
 def no_deprecated_calls(request):
     """Fail on deprecations that transformers logs, except where a trainer is the caller."""
-    if {"trainers", "ppo"} & set(Path(request.node.path).parts):
+    if any(request.node.get_closest_marker(name) for name in ("trl", "ppo")):
         yield
         return
     handler = _Deprecations()

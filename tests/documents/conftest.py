@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.models import write_adapter
 from tests.hub import server
 from tests.hub.conftest import client_environment
-from tests.internvl_chat.originals import write_original
+from tests.loading.adapters.models import write_adapter
+from tests.loading.internvl_chat.originals import write_original
 
 USER = "hf_user_token_of_a_test"  # of the account `user`
 BASE = "Qwen/Qwen2.5-VL-3B-Instruct"

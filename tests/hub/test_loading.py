@@ -14,7 +14,7 @@ from tests.hub.conftest import BASE, client_environment, python
 from tests.hub.repositories import Blob
 from tests.hub.server import ALICE
 from tests.images import photo
-from tests.internvl_chat.golden import QWEN2, directory
+from tests.loading.internvl_chat.golden import QWEN2, directory
 from tests.trainers.test_saving import BLOCKS, encoded, logits
 
 REPO = "alice/adapter"

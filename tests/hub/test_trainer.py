@@ -8,6 +8,8 @@ from tests.hub.conftest import BASE
 from tests.hub.server import ALICE
 from tests.trainers.runs import grpo, mixture
 
+pytestmark = pytest.mark.trl
+
 
 @pytest.fixture
 def stock(policy_for, hub, tmp_path):

@@ -10,7 +10,7 @@ from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.plan import Run, Settings, candidates
 from hf_vlm_rl.plan.report import paste
-from tests.internvl_chat.originals import write_original
+from tests.loading.internvl_chat.originals import write_original
 
 SMALL = ["--image", "112x56", "--completion", "8", "--group", "4"]
 

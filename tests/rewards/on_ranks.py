@@ -6,7 +6,7 @@ from pathlib import Path
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.rewards import exact_match_reward, format_reward
-from tests.distributed.launch import leave
+from tests.trainers.distributed.launch import leave
 from tests.trainers.runs import grpo, user, woman
 
 

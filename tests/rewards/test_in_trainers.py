@@ -19,6 +19,8 @@ from hf_vlm_rl.rewards import (
 from tests.conformance.cases import mixture as prompts_of
 from tests.trainers.runs import cat, grpo, logs, square, user
 
+pytestmark = pytest.mark.trl
+
 FAMILY = "qwen2_5_vl"
 
 

@@ -21,9 +21,11 @@ from hf_vlm_rl.rewards import (
     numeric_reward,
 )
 from hf_vlm_rl.rewards.base import RowReward
-from tests.distributed.launch import on_two_ranks
 from tests.rewards.cases import CASES
+from tests.trainers.distributed.launch import on_two_ranks
 from tests.trainers.runs import grpo, logs, rloo, square, user
+
+pytestmark = pytest.mark.trl
 
 SAID = ["<answer>7</answer>", "seven?", "9", "<think>x</think><answer>7</answer>"]
 

@@ -6,6 +6,8 @@ from transformers import set_seed
 from hf_vlm_rl import ImageError, TicketError
 from tests.trainers.runs import TWO, cat, cup, dpo, grpo, logs, mixture, rloo, said, user, woman
 
+pytestmark = pytest.mark.trl
+
 
 def turn(text: str, *images) -> list[dict]:
     blocks = [{"type": "image", "image": image} for image in images]

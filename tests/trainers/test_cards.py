@@ -12,6 +12,8 @@ from tests.hub.card_rules import problems
 from tests.trainers.runs import dpo, grpo, mixture, preferences, rloo, sft
 from tests.trainers.test_kto import kto
 
+pytestmark = pytest.mark.trl
+
 FAMILY = "internvl"
 
 

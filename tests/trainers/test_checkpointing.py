@@ -7,6 +7,8 @@ from transformers import set_seed
 
 from tests.trainers.runs import TWO, dpo, flat, grpo, mixture, parameters, preferences, split_by_change
 
+pytestmark = pytest.mark.trl
+
 ON = [
     {"gradient_checkpointing": True},
     {"gradient_checkpointing": True, "gradient_checkpointing_kwargs": {"use_reentrant": False}},

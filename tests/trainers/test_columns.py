@@ -8,6 +8,8 @@ from transformers import set_seed
 from hf_vlm_rl import ImageError
 from tests.trainers.runs import TWO, cat, cup, grpo, logs, rloo, user, woman
 
+pytestmark = pytest.mark.trl
+
 TEXTS = ("What is it?", "Say hello to the user.", "Describe it.")
 
 

@@ -20,6 +20,8 @@ from tests.trainers.runs import (
     woman,
 )
 
+pytestmark = pytest.mark.trl
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lora_learns_from_a_loss_of_log_two(family, policy_for, tmp_path):

@@ -7,6 +7,8 @@ from datasets import Dataset
 
 from tests.trainers.runs import TWO, dpo, grpo, mixture, preferences
 
+pytestmark = pytest.mark.trl
+
 STEPS = {"eval_strategy": "steps", "eval_steps": 1, "max_steps": 2}
 
 

@@ -12,6 +12,8 @@ import pytest
 from tests.tiny import FAMILIES
 from tests.trainers.runs import dpo, grpo, logs, mixture, parameters, preferences, split_by_change
 
+pytestmark = pytest.mark.trl
+
 ROOT = Path(__file__).parents[2]
 
 # Parameters that the stock model leaves out of its own graph, by the start of their names.

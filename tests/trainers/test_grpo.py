@@ -8,6 +8,8 @@ from trl import GRPOTrainer
 from tests.tiny import FAMILIES
 from tests.trainers.runs import TWO, grpo, logs, mixture, parameters, split_by_change, square, user
 
+pytestmark = pytest.mark.trl
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lora_moves_every_trainable_parameter_and_no_frozen_one(family, policy_for, tmp_path):

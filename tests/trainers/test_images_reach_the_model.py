@@ -7,6 +7,8 @@ from transformers import set_seed
 from tests.tiny import FAMILIES
 from tests.trainers.runs import TWO, grpo, logs, mixture, square, user
 
+pytestmark = pytest.mark.trl
+
 PHASES = ("rollout", "reference", "update")
 
 

@@ -15,6 +15,8 @@ from trl import KTOConfig, KTOTrainer
 from tests.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, mixture, parameters, said, split_by_change
 
+pytestmark = pytest.mark.trl
+
 
 def kto(policy, family: str, out, **options) -> KTOTrainer:
     answers = [("A red cup.", True), ("Nothing.", False), ("Hello.", True)]

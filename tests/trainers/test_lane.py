@@ -11,6 +11,8 @@ from trl import DPOTrainer, GRPOTrainer, RLOOTrainer, SFTTrainer
 import hf_vlm_rl
 from tests.trainers.runs import grpo, mixture
 
+pytestmark = pytest.mark.trl
+
 LANE = os.environ.get("HF_VLM_RL_TRL_LANE")
 
 

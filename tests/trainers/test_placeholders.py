@@ -6,6 +6,8 @@ import torch
 from tests.tiny import FAMILIES
 from tests.trainers.runs import cup, grpo, mixture, woman
 
+pytestmark = pytest.mark.trl
+
 TURN = {"tokenize": True, "return_dict": True, "add_generation_prompt": True}
 
 

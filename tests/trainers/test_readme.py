@@ -10,6 +10,8 @@ from trl import GRPOConfig
 from hf_vlm_rl import VLMPolicy
 from tests.images import photo
 
+pytestmark = pytest.mark.trl
+
 README = (Path(__file__).parent.parent.parent / "README.md").read_text()
 SHORT = (
     "GRPOConfig(output_dir=out, max_steps=1, per_device_train_batch_size=4, num_generations=2, "

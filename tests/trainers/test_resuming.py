@@ -10,6 +10,8 @@ from transformers import TrainerCallback, set_seed
 from hf_vlm_rl import AutoVLMPolicy
 from tests.trainers.runs import TWO, dpo, flat, grpo, logs, mixture, parameters, preferences
 
+pytestmark = pytest.mark.trl
+
 SAVING = {"save_strategy": "steps", "save_steps": 1, "max_steps": 2, "learning_rate": 1e-3}
 
 

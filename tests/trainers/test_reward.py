@@ -12,6 +12,8 @@ from hf_vlm_rl import AutoVLMRewardModel
 from tests.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, TWO, mixture, parameters, said, split_by_change
 
+pytestmark = pytest.mark.trl
+
 
 @pytest.fixture
 def model_for(checkpoint):

@@ -12,6 +12,8 @@ from hf_vlm_rl import AutoVLMPolicy
 from tests.tiny import FAMILIES
 from tests.trainers.runs import cup, dpo, grpo, mixture, preferences, woman
 
+pytestmark = pytest.mark.trl
+
 BLOCKS = [
     {"type": "image", "image": woman()},
     {"type": "image", "image": cup()},

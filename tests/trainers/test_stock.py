@@ -6,6 +6,8 @@ from transformers import set_seed
 from tests.tiny import FAMILIES
 from tests.trainers.runs import cat, cup, dpo, flat, grpo, said, sft, user, woman
 
+pytestmark = pytest.mark.trl
+
 NEEDS_IMAGES = "the stock processor refuses the text-only calls that the trainer makes"
 # TRL 1.12.0 and 1.16.0 with transformers 5.23, bare model and native processor.
 STOCK_GRPO_FAILS = {

@@ -121,4 +121,3 @@ COMMANDS: dict[str, Command] = {
     "push": Command("an adapter and its card to the Hub", push.arguments, push.run),
     "trl": Command("a TRL script, with models loaded as policies", _trl_arguments, _trl),
 }
-

@@ -12,7 +12,7 @@ from ...processing.images.processed import ProcessedImage
 from ...processing.images.size import image_size
 from ...processing.images.store import StoredImage, image_ticket
 
-# Families in which an image's size alone decides its tokens, as tests/data_loaders/test_overlong.py shows.
+# Families in which an image's size alone decides its tokens, as tests/data/lengths/test_overlong.py shows.
 BY_SIZE = frozenset(
     (
         "gemma3",

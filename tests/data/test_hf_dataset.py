@@ -1,0 +1,184 @@
+"""Other datasets get the columns that trainers take."""
+
+import re
+
+import pytest
+from datasets import ClassLabel, Dataset, Features, Image, IterableDataset, List, Value
+
+from hf_vlm_rl.data import LoadReport, from_dataset
+from hf_vlm_rl.errors import DataError
+from tests.data.files import IMAGE, pixels, sizes, turn, user
+from tests.images import photo
+
+
+def cat(side=24):
+    return photo("cat", (side, 32))
+
+
+def rows():
+    return [
+        {"question": "What?", "picture": cat(), "label": 3, "name": "a"},
+        {"question": "Hello.", "picture": None, "label": 4, "name": "b"},
+    ]
+
+
+def as_dataset(values, streamed):
+    """A dataset, a stream with features, or a stream without."""
+    if streamed == "without features":
+        return IterableDataset.from_generator(lambda: iter(values))
+    dataset = Dataset.from_list(values)
+    return dataset.to_iterable_dataset() if streamed else dataset
+
+
+WAYS = pytest.mark.parametrize("streamed", [False, "with features", "without features"])
+
+
+@WAYS
+def test_columns_and_templates_are_mapped(streamed):
+    dataset = from_dataset(
+        as_dataset(rows(), streamed), prompt="Q: {question}", images="picture", answer="{label}.", system="S"
+    )
+    assert dataset.column_names == ["prompt", "images", "answer", "question", "label", "name"]
+    assert dataset.features["images"] == List(Image(mode="RGB"))
+    first, second = dataset
+    assert pixels(first) == {
+        "prompt": [turn("system", "S"), user(IMAGE, "Q: What?")],
+        "images": [("RGB", (24, 32), cat().tobytes())],
+        "answer": "3.",
+        "question": "What?",
+        "label": 3,
+        "name": "a",
+    }
+    assert second["prompt"] == [turn("system", "S"), user("Q: Hello.")]
+    assert second["images"] == []
+
+
+@WAYS
+def test_only_the_columns_to_keep_stay(streamed):
+    dataset = as_dataset(rows(), streamed)
+    assert from_dataset(dataset, prompt="question", keep=["name"]).column_names == [
+        "prompt",
+        "images",
+        "name",
+    ]
+    assert from_dataset(dataset, prompt="question", answer="name", keep=[]).column_names == [
+        "prompt",
+        "images",
+        "answer",
+    ]
+
+
+@WAYS
+def test_messages_and_pairs_are_mapped(streamed):
+    said = [{"from": "human", "value": "<image>A?"}]
+    values = [
+        {
+            "said": said,
+            "good": "yes",
+            "bad": [{"role": "assistant", "content": "no"}],
+            "p": cat(),
+            "q": cat(40),
+        }
+    ]
+    [row] = from_dataset(
+        as_dataset([{**values[0], "said": [{"from": "human", "value": "<image>A<image>?"}]}], streamed),
+        prompt="said",
+        images=["p", "q"],
+        chosen="good",
+        rejected="bad",
+        keep=[],
+    )
+    assert sizes(row) == [(24, 32), (40, 32)]
+    assert row["prompt"] == [user(IMAGE, "A", IMAGE, "?")]
+    assert [row["chosen"], row["rejected"]] == [[turn("assistant", "yes")], [turn("assistant", "no")]]
+
+
+def test_lists_of_images_paths_and_a_column_of_the_same_name(photos):
+    images = [[str(photos / "cat.png")], [], ["coffee.png", "rocket.png"]]
+    stored = Features({"prompt": Value("string"), "images": List(Image())})
+    decoded = Dataset.from_dict({"prompt": ["A", "B", "C"], "images": [images[0], [], []]}, features=stored)
+    paths = Dataset.from_dict({"prompt": ["A", "B", "C"], "images": images})
+    assert [sizes(row) for row in from_dataset(decoded, prompt="prompt", images="images")] == [
+        [(24, 32)],
+        [],
+        [],
+    ]
+    read = from_dataset(paths, prompt="prompt", images="images", image_folder=photos)
+    assert [sizes(row) for row in read] == [[(24, 32)], [], [(32, 32), (40, 32)]]
+    assert read.column_names == ["prompt", "images"]
+
+
+def test_classes_are_answered_by_name():
+    features = Features({"q": Value("string"), "label": ClassLabel(names=["cat", "cup"])})
+    dataset = Dataset.from_dict({"q": ["A?"] * 3, "label": [1, 0, -1]}, features=features)
+    assert from_dataset(dataset, prompt="q", answer="label")["answer"] == ["cup", "cat", None]
+    assert from_dataset(dataset, prompt="q", answer="label", keep=["label"])["label"] == [1, 0, -1]
+
+
+def test_stored_images_are_copied_without_being_decoded():
+    bad = Dataset.from_dict({"q": ["A"], "picture": [{"bytes": b"no image", "path": None}]}).cast_column(
+        "picture", Image()
+    )
+    stored = from_dataset(bad, prompt="q", images="picture").cast_column("images", List(Image(decode=False)))
+    assert stored[0]["images"][0]["bytes"] == b"no image"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt": "text"}, "Got prompt from ['text'], but the dataset has ['question'"),
+        ({"prompt": "{text}?"}, "Got prompt from ['text']"),
+        ({"prompt": "question", "answer": "solution"}, "Got answer from ['solution']"),
+        ({"prompt": "question", "images": "image"}, "Got images from ['image']"),
+        ({"prompt": "question", "images": ["picture", "image"]}, "Got images from ['image']"),
+        ({"prompt": "question", "chosen": "good"}, "Got chosen from ['good']"),
+        ({"prompt": "question", "keep": ["nothing"]}, "not there (['nothing'])"),
+        ({"prompt": "question", "answer": "name", "keep": ["answer"]}, "['answer']"),
+        ({"prompt": "question", "on_error": "ignore"}, "Got on_error='ignore'"),
+    ],
+)
+def test_arguments_that_do_not_fit_the_dataset_are_refused(options, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        from_dataset(Dataset.from_list(rows()), **options)
+
+
+@WAYS
+def test_a_bad_row_is_named(streamed):
+    values = [{"q": "A?", "a": "x", "p": cat()}, {"q": "<image><image>", "a": "y", "p": cat()}]
+    with pytest.raises(DataError, match="row 1: 2 place"):
+        list(from_dataset(as_dataset(values, streamed), prompt="q", images="p"))
+    with pytest.raises(DataError, match=r"row 0: the answer is '3'; .*template"):
+        list(from_dataset(as_dataset([{"q": "A?", "a": 3}], streamed), prompt="q", answer="a"))
+
+
+def test_bad_rows_are_skipped_and_counted():
+    values = [{"q": "A?", "p": cat()}, {"q": "<image>", "p": None}, {"q": "B?", "p": None}]
+    report, refused = LoadReport(), []
+    dataset = from_dataset(Dataset.from_list(values), prompt="q", images="p", on_error="skip", report=report)
+    assert [row["prompt"][0]["content"][-1]["text"] for row in dataset] == ["A?", "B?"]
+    assert (report.rows, report.skipped) == (2, 1)
+    assert "row 1: 1 place" in report.reasons[0]
+    streamed = Dataset.from_list(values).to_iterable_dataset()
+    assert len(list(from_dataset(streamed, prompt="q", images="p", on_error=refused.append))) == 2
+    assert [str(error)[:6] for error in refused] == ["row 1:"]
+    with pytest.raises(DataError, match="No row is left"):
+        from_dataset(Dataset.from_list(values[1:2]), prompt="q", images="p", on_error="skip")
+
+
+def test_what_a_stream_cannot_do_is_said():
+    stream = as_dataset(rows(), "with features")
+    for options in ({"on_error": "skip"}, {"num_proc": 2}, {"report": LoadReport()}):
+        with pytest.raises(ValueError, match="Expected none of them"):
+            from_dataset(stream, prompt="question", **options)
+    with pytest.raises(DataError, match="The stream has no features"):
+        from_dataset(as_dataset(rows(), "without features"), prompt="question")  # pictures are no JSON
+    with pytest.raises(DataError, match="no rows"):
+        from_dataset(IterableDataset.from_generator(lambda: iter([])), prompt="question")
+    with pytest.raises(ValueError, match="one split"):
+        from_dataset({"train": stream}, prompt="question")
+
+
+def test_two_processes_give_the_same_rows():
+    dataset = Dataset.from_list(rows() * 3)
+    one, two = (from_dataset(dataset, prompt="question", images="picture", num_proc=n) for n in (None, 2))
+    assert [pixels(row) for row in one] == [pixels(row) for row in two]

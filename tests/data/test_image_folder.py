@@ -1,0 +1,72 @@
+"""A folder per class becomes one row per image."""
+
+import pytest
+
+from hf_vlm_rl.data import LoadReport, load_image_folder
+from hf_vlm_rl.errors import DataError
+from tests.data.files import IMAGE, sizes, turn, user
+from tests.images import photo
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes, one with a folder inside and a file that is passed over."""
+    for name, file in (("cats", "b.png"), ("cats", "young/a.JPG"), ("cups", "c.webp")):
+        path = tmp_path / "photos" / name / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        photo("cat" if name == "cats" else "coffee", (24, 32 if name == "cats" else 40)).save(path)
+    (tmp_path / "photos" / "cats" / ".DS_Store").touch()
+    return tmp_path / "photos"
+
+
+def test_the_class_is_the_answer(root):
+    dataset = load_image_folder(root, "What is this?", answer="label", system="S")
+    assert dataset["label"] == ["cats", "cats", "cups"]
+    assert [sizes(row) for row in dataset] == [[(24, 32)], [(24, 32)], [(24, 40)]]
+    assert dataset["prompt"] == [[turn("system", "S"), user(IMAGE, "What is this?")]] * 3
+
+
+def test_the_prompt_can_list_the_classes(root):
+    asked = load_image_folder(root, "Which of {choices} is <image>?")[0]["prompt"]
+    assert asked == [user("Which of cats, cups is ", IMAGE, "?")]
+    asked = load_image_folder(root, "{choices}?", choices=["cups", "dogs", "cats"])[0]["prompt"]
+    assert asked == [user(IMAGE, "cups, dogs, cats?")]
+    with pytest.raises(DataError, match=r"classes \['cups'\], which are not in choices"):
+        load_image_folder(root, "{choices}?", choices=["cats"])
+
+
+def test_files_that_cannot_be_used_are_listed_or_skipped(root):
+    photo("cat", (8, 8)).save(root / "loose.png")
+    (root / "cups" / "notes.txt").touch()
+    with pytest.raises(
+        DataError, match=r"2 of 5 files(.|\n)*notes\.txt.*'\.txt'(.|\n)*loose\.png.*no folder"
+    ):
+        load_image_folder(root, "A?")
+    report = LoadReport()
+    dataset = load_image_folder(root, "A?", on_error="skip", report=report)
+    assert dataset["answer"] == ["cats", "cats", "cups"]
+    assert (report.rows, report.skipped) == (3, 2)
+    refused = []
+    load_image_folder(root, "A?", on_error=refused.append)
+    assert len(refused) == 2
+
+
+def test_broken_images_are_found_where_headers_are_read(root):
+    (root / "cups" / "d.png").write_bytes(b"no image")
+    assert len(load_image_folder(root, "A?")) == 4
+    with pytest.raises(DataError, match=r"d\.png: the image .* cannot be read"):
+        load_image_folder(root, "A?", verify_images=True)
+
+
+def test_folders_without_classes_are_refused(tmp_path):
+    with pytest.raises(DataError, match="There is no folder"):
+        load_image_folder(tmp_path / "nowhere", "A?")
+    photo("cat", (8, 8)).save(tmp_path / "cat.png")
+    with pytest.raises(DataError, match=r"1 file\(s\) lie directly in it"):
+        load_image_folder(tmp_path, "A?")
+
+
+def test_a_new_file_is_seen(root):
+    assert len(load_image_folder(root, "A?")) == 3
+    photo("cat", (8, 8)).save(root / "cups" / "new.png")
+    assert load_image_folder(root, "A?")["answer"] == ["cats", "cats", "cups", "cups"]

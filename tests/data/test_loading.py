@@ -1,0 +1,209 @@
+"""What all loaders share: the cache, several processes, streaming, and bad rows that are skipped."""
+
+import json
+import logging
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+from torch.utils.data import DataLoader
+
+from hf_vlm_rl import data
+from hf_vlm_rl.data import LoadReport, load_llava, load_messages
+from hf_vlm_rl.data.build import first_pass as plan
+from hf_vlm_rl.errors import DataError
+from tests.data.files import NAMES, jsonl, listed, llava, pixels
+
+ROWS = [
+    llava("<image>A?" if i % 3 else "B?", str(i), image=NAMES[i % 2] if i % 3 else None, i=i)
+    for i in range(25)
+]
+BAD = [*ROWS[:3], llava("<image>", "x"), *ROWS[3:6], "{", llava("A?", "x", image="dog.png"), *ROWS[6:]]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return jsonl(tmp_path / "rows.jsonl", ROWS)
+
+
+@pytest.fixture
+def small_shards(monkeypatch):
+    """Several shards, with several batches each."""
+    monkeypatch.setattr(plan, "SHARD", 6)
+    monkeypatch.setattr(plan, "BATCH", 3)
+
+
+def files(dataset):
+    return [entry["filename"] for entry in dataset.cache_files]
+
+
+def test_unchanged_files_are_read_from_the_cache(path, photos, monkeypatch):
+    first = load_llava(path, photos)
+    monkeypatch.setattr(plan, "plan", None)  # nothing is read again
+    monkeypatch.setattr("hf_vlm_rl.data.build.second_pass.plan", None)
+    second = load_llava(path, str(photos))
+    assert files(first) == files(second)
+    assert first._fingerprint == second._fingerprint
+    assert second.features == first.features
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"answer": "solution"},
+        {"system": "S"},
+        {"drop": ["i"]},
+        {"strings": ["i"]},
+        {"completion": True},
+        {"image_mark": "[img]", "on_error": "skip"},
+        {"verify_images": True},
+        {"check_images": False},
+    ],
+)
+def test_other_options_are_not_read_from_the_cache(path, photos, options):
+    assert files(load_llava(path, photos)) != files(load_llava(path, photos, **options))
+
+
+def test_changed_files_and_folders_are_not_read_from_the_cache(path, photos, tmp_path):
+    first = load_llava(path, photos)
+    other = tmp_path / "other"
+    os.symlink(photos, other)
+    assert files(load_llava(path, other)) != files(first)
+    state = os.stat(path)
+    path.write_text(path.read_text().replace('"24"', '"42"'))  # of the same size
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns + 1))
+    changed = load_llava(path, photos)
+    assert files(changed) != files(first)
+    assert changed["answer"][-1] == "42"
+
+
+def test_another_file_of_the_same_name_and_state_is_not_mistaken_for_it(path, photos, tmp_path):
+    (tmp_path / "b").mkdir()
+    twin = jsonl(tmp_path / "b" / "rows.jsonl", ROWS[::-1])
+    os.utime(twin, ns=(0, os.stat(path).st_mtime_ns))
+    assert load_llava(path, photos)["answer"] == load_llava(twin, photos)["answer"][::-1]
+
+
+@pytest.mark.parametrize("name", ["a b [1] größe%20 * SSSSS.jsonl", "日" * 80, ".jsonl"])
+def test_files_can_have_any_name(tmp_path, photos, name):
+    assert load_llava(jsonl(tmp_path / name, ROWS), photos)["i"] == list(range(25))
+
+
+def test_rows_can_be_kept_elsewhere(path, photos, tmp_path, cache):
+    dataset = load_llava(path, photos, cache_dir=tmp_path / "mine")
+    assert all(file.startswith(str(tmp_path / "mine")) for file in files(dataset))
+    assert not list(cache.iterdir())
+
+
+@pytest.mark.parametrize("form", [jsonl, listed])
+def test_several_processes_give_the_same_rows(photos, tmp_path, small_shards, form, cache):
+    path = form(tmp_path / "rows", ROWS)
+    one = load_llava(path, photos)
+    two = load_llava(path, photos, num_proc=2, cache_dir=tmp_path / "two")
+    assert len(two.cache_files) == 2
+    assert [pixels(row) for row in one] == [pixels(row) for row in two]
+
+
+@pytest.mark.parametrize("form", [jsonl, listed])
+def test_streamed_rows_are_the_loaded_ones(photos, tmp_path, small_shards, form):
+    path = form(tmp_path / "rows", ROWS)
+    loaded, streamed = load_llava(path, photos), load_llava(path, photos, streaming=True)
+    assert streamed.features == loaded.features
+    assert streamed.num_shards == 5
+    expected = [pixels(row) for row in loaded]
+    assert [pixels(row) for row in streamed] == expected
+    assert [pixels(row) for row in pickle.loads(pickle.dumps(streamed))] == expected
+    assert [pixels(row) for row in streamed.skip(20)] == expected[20:]
+
+
+def test_streaming_writes_nothing(path, photos, cache):
+    assert len(list(load_llava(path, photos, streaming=True))) == len(ROWS)
+    assert not [file for file in cache.rglob("*") if file.suffix == ".arrow"]
+
+
+def test_worker_processes_share_a_stream(path, photos, small_shards):
+    stream = load_llava(path, photos, streaming=True).select_columns(["i"])
+    loader = DataLoader(stream, batch_size=None, num_workers=2)
+    assert sorted(row["i"] for row in loader) == list(range(25))
+
+
+def test_a_stream_says_so_when_its_file_changes(path, photos):
+    stream = load_llava(path, photos, streaming=True)
+    jsonl(path, ROWS[1:])
+    with pytest.raises(DataError, match=r"rows\.jsonl has changed since it was loaded"):
+        list(stream)
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_skipped_rows_are_counted_and_named_once(tmp_path, photos, small_shards, caplog, streaming):
+    path = jsonl(tmp_path / "rows.jsonl", BAD)
+    for _ in range(2):  # the second time from the cache
+        report = LoadReport()
+        caplog.clear()
+        with caplog.at_level(logging.WARNING, "hf_vlm_rl"):
+            dataset = load_llava(path, photos, on_error="skip", report=report, streaming=streaming)
+        assert [row["i"] for row in dataset] == list(range(25))
+        assert (report.rows, report.skipped) == (25, 3)
+        assert [reason.split(": ")[0] for reason in report.reasons] == [
+            f"{path}, line {line}" for line in (4, 8, 9)
+        ]
+        [record] = caplog.records
+        assert record.getMessage().startswith(f"3 of 28 rows were skipped:\n  {path}, line 4: 1 place")
+
+
+def test_only_the_first_reasons_are_kept(tmp_path, caplog):
+    path = jsonl(tmp_path / "rows.jsonl", [ROWS[0], *["{"] * 20])
+    report = LoadReport()
+    load_llava(path, on_error="skip", report=report)
+    assert (report.rows, report.skipped, len(report.reasons)) == (1, 20, 5)
+    assert "and 15 more" in caplog.text
+
+
+def test_a_callable_gets_every_error_also_when_the_rows_are_cached(tmp_path, photos):
+    path = jsonl(tmp_path / "rows.jsonl", BAD)
+    for _ in range(2):
+        errors = []
+        assert len(load_llava(path, photos, on_error=errors.append)) == 25
+        assert [type(error) for error in errors] == [DataError] * 3
+    assert load_llava(path, photos, on_error="skip")["i"] == list(range(25))
+
+
+def test_a_row_whose_type_does_not_fit_can_be_skipped(tmp_path):
+    rows = [llava("A?", "x", n=1), llava("B?", "y", n="many"), llava("C?", "z", n=0.5)]
+    report = LoadReport()
+    dataset = load_llava(jsonl(tmp_path / "rows.jsonl", rows), on_error="skip", report=report)
+    assert dataset["n"] == [1.0, 0.5]
+    assert "line 2: column 'n' holds" in report.reasons[0]
+
+
+def test_no_row_left_is_an_error(tmp_path):
+    path = jsonl(tmp_path / "rows.jsonl", ["{", "{"])
+    with pytest.raises(DataError, match=r"No row is left: all 2 were skipped\.\n.*line 1: not JSON"):
+        load_llava(path, on_error="skip")
+
+
+def test_a_failed_load_leaves_nothing_that_a_later_one_takes(tmp_path, photos):
+    path = jsonl(tmp_path / "rows.jsonl", BAD)
+    for _ in range(2):
+        with pytest.raises(DataError, match="line 4"):
+            load_llava(path, photos)
+
+
+def test_the_package_imports_neither_datasets_nor_torch():
+    script = "import sys, hf_vlm_rl.data; sys.exit(bool({'datasets', 'torch', 'yaml'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert all(hasattr(data, name) for name in data.__all__)
+
+
+def test_on_error_is_one_of_three(path):
+    with pytest.raises(ValueError, match="Got on_error='ignore'"):
+        load_llava(path, on_error="ignore")
+
+
+def test_what_a_dataset_writes_can_be_read_again(path, photos, tmp_path):
+    rows = [{"messages": row["conversations"], "image": row["image"]} for row in map(json.loads, path.open())]
+    again = load_messages(jsonl(tmp_path / "messages.jsonl", rows), photos)
+    loaded = load_llava(path, photos, drop=["i"])
+    assert [pixels(row) for row in again] == [pixels(row) for row in loaded]

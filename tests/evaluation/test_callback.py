@@ -1,0 +1,211 @@
+"""`EvaluationCallback` in stock trainers."""
+
+import copy
+import json
+import logging
+import sys
+import types
+
+import pytest
+import torch
+from transformers import TrainerCallback
+from transformers.integrations import TensorBoardCallback, WandbCallback
+
+from hf_vlm_rl.evaluation import EvaluationCallback, EvaluationResult, evaluate
+from tests.evaluation.rows import OPTIONS, mixture, short, starts
+from tests.trainers.runs import flat, grpo, sft
+from tests.trainers.runs import mixture as train_rows
+
+pytestmark = pytest.mark.trl
+
+STEPS = {"max_steps": 3}
+
+
+class Recorder(TrainerCallback):
+    """A reporter that keeps what it gets."""
+
+    def __init__(self):
+        self.logs = []
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        self.logs.append((state.global_step, dict(logs)))
+
+
+def trainer_for(policy, out, **options):
+    torch.manual_seed(0)  # of the adapter's first weights
+    peft = policy.lora_config(r=4)
+    return grpo(policy, train_rows("internvl"), out, peft=peft, **STEPS | {"logging_steps": 3} | options)
+
+
+def entries(trainer):
+    return {log["step"]: log for log in trainer.state.log_history if "eval/short/mean" in log}
+
+
+@pytest.fixture(scope="module")
+def run(_loaded_policy, tmp_path_factory):
+    """A finished run with reporter and callback, evaluated before, after each second step, and at the end."""
+    out = tmp_path_factory.mktemp("run")
+    trainer = trainer_for(copy.deepcopy(_loaded_policy("internvl")), out)
+    reporter = Recorder()
+    trainer.add_callback(reporter)
+    evaluation = EvaluationCallback(mixture(), [short, starts], every_steps=2, num_generations=2, **OPTIONS)
+    evaluation.log_to(trainer)
+    trainer.train()
+    return trainer, evaluation, reporter, out
+
+
+def test_the_log_has_the_rewards_before_while_and_after(run, greedy):
+    trainer, evaluation, _, _ = run
+    logged = entries(trainer)
+    assert list(logged) == [0, 2, 3]
+    for step, entry in logged.items():
+        scores = evaluation.results[step].rewards
+        assert entry["eval/short/mean"] == scores["short"].mean.value
+        assert (entry["eval/starts/low"], entry["eval/starts/high"]) == scores["starts"].mean.interval
+        assert entry["eval/short/pass@2"] == scores["short"].pass_at[2].value
+        assert 0 <= entry["eval/clipped"] <= 1
+    assert evaluation.results[0].row_ids == greedy.row_ids
+
+
+def test_reporters_get_the_same_numbers_under_eval(run):
+    trainer, _, reporter, _ = run
+    sent = {step: logs for step, logs in reporter.logs if "eval_short/mean" in logs}
+    for step, entry in entries(trainer).items():
+        assert {f"eval/{name[5:]}": value for name, value in sent[step].items() if name != "epoch"} == {
+            name: value for name, value in entry.items() if name.startswith("eval/")
+        }
+
+
+def test_the_trainers_own_log_of_the_step_still_comes(run):
+    trainer = run[0]
+    assert [log["step"] for log in trainer.state.log_history if "reward" in log] == [3]
+
+
+def test_every_evaluation_is_written_with_its_images(run):
+    out = run[3] / "evaluation"
+    names = ["step-000000", "step-000002", "step-000003"]
+    assert sorted(path.stem for path in out.glob("*.json")) == names
+    assert EvaluationResult.load(out / "step-000003.json") == run[1].results[3]
+    for name in names:
+        assert (out / f"{name}.html").read_text().count("data:image/jpeg") == 4
+
+
+def test_the_first_and_last_evaluation_are_compared(run):
+    trainer, evaluation, _, _ = run
+    comparison = evaluation.comparison
+    assert (comparison.before, comparison.after) == (evaluation.results[0], evaluation.results[3])
+    final = evaluate(trainer.model, mixture(), [short, starts], num_generations=2, **OPTIONS)
+    assert final == evaluation.results[3]
+    assert json.loads(json.dumps(entries(trainer)[3]))["eval/short/mean"] == final.rewards["short"].mean.value
+
+
+def test_training_is_as_without_the_callback(run, policy_for, tmp_path):
+    trainer = trainer_for(policy_for("internvl"), tmp_path)
+    trainer.train()
+    for name in ("reward", "grad_norm", "completions/mean_length"):
+        assert flat(run[0], name) == flat(trainer, name), name
+    after = dict(trainer.model.named_parameters())
+    assert all(torch.equal(value, after[name]) for name, value in run[0].model.named_parameters())
+
+
+def test_other_trainers_evaluate_too_and_log_without_reporters(policy_for, tmp_path, caplog):
+    rows = [
+        row | {"completion": [{"role": "assistant", "content": "A cat."}]} for row in train_rows("internvl")
+    ]
+    evaluation = EvaluationCallback(mixture(), short, before=False, **OPTIONS)
+    trainer = sft(policy_for("internvl"), rows, tmp_path)
+    trainer.add_callback(evaluation)
+    with caplog.at_level(logging.WARNING):
+        trainer.train()
+    assert list(entries(trainer)) == [2]
+    assert "log_to" not in caplog.text  # report_to is "none"
+    with pytest.raises(ValueError, match=r"steps \[2\]. Expected two or more"):
+        _ = evaluation.comparison
+
+
+def test_a_run_with_reporters_that_will_get_nothing_is_warned_about(policy_for, tmp_path, caplog):
+    trainer = trainer_for(policy_for("internvl"), tmp_path, max_steps=1)
+    trainer.args.report_to = ["wandb"]
+    trainer.add_callback(EvaluationCallback(mixture()[:1], short, after=False, **OPTIONS))
+    trainer.train()
+    assert "wandb will not get the evaluations" in caplog.text
+
+
+def test_a_resumed_run_keeps_the_first_evaluation(policy_for, tmp_path):
+    options = {"save_strategy": "steps", "save_steps": 1}
+    first = EvaluationCallback(mixture()[:2], short, **OPTIONS)
+    trainer = trainer_for(policy_for("internvl"), tmp_path, **options | {"max_steps": 1})
+    first.log_to(trainer)
+    trainer.train()
+    second = EvaluationCallback(mixture()[:2], short, **OPTIONS)
+    resumed = trainer_for(policy_for("internvl"), tmp_path, **options | {"max_steps": 2})
+    second.log_to(resumed)
+    resumed.train(resume_from_checkpoint=True)
+    assert sorted(second.results) == [0, 1, 2]
+    assert second.results[0] == first.results[0]
+    assert second.comparison.after == second.results[2]
+
+
+class Writer:
+    """What TensorBoard's SummaryWriter is asked for."""
+
+    def __init__(self):
+        self.images, self.texts = {}, {}
+
+    def add_image(self, tag, image, step, dataformats):
+        self.images[tag, step] = (image.shape, dataformats)
+
+    def add_text(self, tag, text, step=None):
+        self.texts[tag, step] = text
+
+    def add_scalar(self, *args):
+        pass
+
+    def flush(self):
+        pass
+
+    close = flush
+
+
+def test_tensorboard_and_wandb_get_completions_with_images(policy_for, tmp_path, monkeypatch):
+    """Stand-ins of the two, which are not installed here, take the calls that their own callbacks make."""
+    tables = []
+    wandb = types.SimpleNamespace(Image=lambda image: image.size, log=tables.append)
+    wandb.Table = type(
+        "Table",
+        (),
+        {
+            "__init__": lambda self, columns: self.__dict__.update(columns=columns, rows=[]),
+            "add_data": lambda self, *values: self.rows.append(values),
+        },
+    )
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
+    board, bias = TensorBoardCallback.__new__(TensorBoardCallback), WandbCallback.__new__(WandbCallback)
+    board.tb_writer = writer = Writer()
+    monkeypatch.setattr(WandbCallback, "on_log", lambda *args, **kwargs: None)
+    monkeypatch.setattr(WandbCallback, "on_train_begin", lambda *args, **kwargs: None)
+    monkeypatch.setattr(WandbCallback, "on_train_end", lambda *args, **kwargs: None)
+    monkeypatch.setattr(WandbCallback, "on_save", lambda *args, **kwargs: None)
+    monkeypatch.setattr(TensorBoardCallback, "on_train_begin", lambda *args, **kwargs: None)
+    trainer = trainer_for(policy_for("internvl"), tmp_path, max_steps=1)
+    for callback in (board, bias):
+        trainer.add_callback(callback)
+    evaluation = EvaluationCallback(mixture(), short, after=False, **OPTIONS)
+    evaluation.log_to(trainer)
+    trainer.train()
+    rows = evaluation.results[0].rows
+    ((_, table),) = [(log["train/global_step"], log["eval/completions"]) for log in tables]
+    assert table.columns == ["step", "row", "image_0", "image_1", "prompt", "completion", "short"]
+    assert [row[5] for row in table.rows] == [row.completions[0] for row in rows]
+    assert [row[2:4] for row in table.rows[::4]] == [((112, 112), None), ((112, 112), (160, 64))]
+    assert writer.images["eval/row_0/image_0", 0] == ((112, 112, 3), "HWC")
+    assert len(writer.images) == 4
+    text = writer.texts["eval/row_1", 0]
+    assert all(line.startswith("    ") for line in text.splitlines())
+
+
+def test_what_cannot_be_evaluated_again_is_refused():
+    with pytest.raises(ValueError, match="read more than once"):
+        EvaluationCallback(iter(mixture()), short)
+    with pytest.raises(ValueError, match="every_steps=0"):
+        EvaluationCallback(mixture(), short, every_steps=0)

@@ -58,7 +58,7 @@ def planned(name: str, shape: Shape, checkpointing: bool, sharing: bool) -> floa
 def measured(name: str, shape: Shape, checkpointing: bool, sharing: bool, device: str) -> tuple[float, float]:
     """MiB of an update: of its tensors in the second step, and as the system has it in the third."""
     _, (model, processing) = pair(name, shape.tiles, False, device)
-    model.get_base_model().base_model._sharing.mode = "auto" if sharing else False
+    model.get_base_model().base_model.sharing.mode = "auto" if sharing else False
     live = LiveBytes()
     with tempfile.TemporaryDirectory() as out:
         options: dict[str, Any] = common(out, device, SIZES[name].dtype)

@@ -170,7 +170,7 @@ def _forget(probe: Probe) -> None:
     model = probe.trainer.accelerator.unwrap_model(probe.trainer.model).get_base_model()
     if isinstance(model, VLMPolicy):
         model.base_model._features = FeatureCache()
-        model.processing_class._vlm.processed = ImageCache(1 << 30)
+        model.processing_class.state.processed = ImageCache(1 << 30)
 
 
 def _line(name: str, shape: Shape, probes: list[Probe], taken: list, policy: VLMPolicy) -> str:

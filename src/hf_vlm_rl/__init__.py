@@ -15,8 +15,9 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
-    from .families import BoxFormat, VLMFamily, register_family
+    from .families import BoxFormat, VLMFamily
     from .families.box_coordinates import BoxCoordinates
+    from .families.registry import register_family
     from .hub import push_adapter, push_folder, push_with_card, save_adapter
     from .hub.cards import AdapterCardData, Evaluation
     from .loading.auto import AutoVLMPolicy

@@ -47,7 +47,7 @@ def test_kept_features_equal_computed_ones_in_values_and_gradients(policy_for):
     def run(keep):
         policy = policy_for("qwen3_vl")
         policy.freeze()
-        policy.base_model._features.limit_bytes *= keep
+        policy.base_model.feature_cache.limit_bytes *= keep
         batch = tickets(policy.processing_class, [one_image(), two_images()])
         logits(policy, batch)
         loss = policy(**batch).logits.square().mean()
@@ -150,7 +150,7 @@ def test_dropout_in_the_tower_is_drawn_every_time(counted):
 
 def test_the_features_kept_are_bounded(counted):
     policy, encoded = counted("internvl")
-    cache = policy.base_model._features
+    cache = policy.base_model.feature_cache
     pair, single = (tickets(policy.processing_class, [make()]) for make in (two_images, one_image))
     logits(policy, pair)
     cache.limit_bytes = sum(entry.nbytes for entry in cache._entries.values())

@@ -53,7 +53,7 @@ def prompts(family):
 
 
 def with_sharing(policy, mode):
-    policy.base_model._sharing.mode = mode
+    policy.base_model.sharing.mode = mode
     return policy
 
 
@@ -212,7 +212,7 @@ def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
     modes = [module.training for module in policy.modules()]
     batch, state = group(policy, [one_image()]), torch.get_rng_state()
     with_sharing(policy, True)(**batch, use_cache=False).logits.mean().backward()
-    assert policy.base_model._sharing.checked
+    assert policy.base_model.sharing.checked
     assert [module.training for module in policy.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
 

@@ -11,7 +11,8 @@ import pytest
 
 from hf_vlm_rl import AdapterCardData
 from hf_vlm_rl.evaluation import EvaluationResult, compare, evaluate
-from hf_vlm_rl.evaluation.result import EvaluatedRow, RewardScores
+from hf_vlm_rl.evaluation.kept_rows import EvaluatedRow
+from hf_vlm_rl.evaluation.result import RewardScores
 from tests.evaluation.rows import OPTIONS, mixture, short, starts
 
 ATTACK = "<script>alert(1)</script> {{ 7 * 7 }} $\\frac{1}$ | a\n| b"

@@ -10,7 +10,8 @@ import textwrap
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError, VLMFamily, register_family
-from hf_vlm_rl.families import FAMILIES, family_for
+from hf_vlm_rl.families import FAMILIES
+from hf_vlm_rl.families.registry import family_for
 from tests import tiny
 
 NEW = VLMFamily("my_vlm", vision="model.eyes")

@@ -36,7 +36,7 @@ def _measure(family, run, settings):
     made = recipe(family)
     dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
     policy = AutoVLMPolicy.from_config(made.config, made.processor, dtype=dtype)
-    policy.base_model._sharing.mode = "auto" if run.sharing else False
+    policy.base_model.sharing.mode = "auto" if run.sharing else False
     row = {"prompt": [{"role": "user", "content": "a"}], "images": [Image.new("RGB", run.image)]}
     placeholders = list(policy.placeholder_ids)
     with tempfile.TemporaryDirectory() as out:

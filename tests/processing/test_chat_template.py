@@ -103,7 +103,7 @@ def test_blocks_read_from_arrow_give_the_same_prompt(processing, decode):
 @pytest.mark.parametrize("role", ["user", "system"])
 @pytest.mark.parametrize("blocks", [True, False])
 def test_a_literal_placeholder_in_a_conversation_names_its_row(processing, role, blocks):
-    for literal in processing._vlm.placeholder_texts:
+    for literal in processing.state.placeholder_texts:
         text = f"what does {literal} mean?"
         content = [{"type": "text", "text": text}] if blocks else text
         bad = [{"role": role, "content": content}, *user("and?")]

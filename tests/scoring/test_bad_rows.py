@@ -38,7 +38,7 @@ def test_images_that_are_gone(policy, value_for, checkpoint, tmp_path):
     rows = rows_of(policy, "internvl")
     empty = ImageStore(tmp_path / "empty")
     elsewhere = AutoVLMPolicy.from_pretrained(checkpoint("internvl"), dtype="float32", image_store=empty)
-    with_images = rows.filter(lambda row: elsewhere.processing_class._vlm.placeholder_id in row["input_ids"])
+    with_images = rows.filter(lambda row: elsewhere.processing_class.state.placeholder_id in row["input_ids"])
     with_images = Dataset.from_list([*with_images, with_images[0]])
     trainer = ppo(elsewhere, rows, value_for("internvl"), tmp_path)
     refused(trainer, r"Row \d of the batch .* its note is not in .*empty")

@@ -10,7 +10,7 @@ QUESTION = "What is it?"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
-    from .plan import pixels
+    from .arguments import pixels
 
     parser.add_argument("model", help="Hub id or directory; its weights are not downloaded")
     parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
@@ -72,7 +72,7 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
         repr(processing.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)),
     )
     yield "boxes", _boxes(policy.family.boxes)
-    yield "sharing", policy.base_model._sharing.refusal or "rows that begin alike share their prompts"
+    yield "sharing", policy.base_model.sharing.refusal or "rows that begin alike share their prompts"
     yield "LoRA", f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
 
 

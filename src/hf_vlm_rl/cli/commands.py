@@ -1,17 +1,13 @@
 """The `hf-vlm-rl` command: one table of subcommands."""
 
 import argparse
-import importlib.util
 import inspect
-import os
-import runpy
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from . import check, demo, plan, push
+from . import check, convert, demo, plan, push, trl
 from . import eval as evaluation
-from .arguments import positive
 
 
 @dataclass(frozen=True)
@@ -72,52 +68,12 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _convert_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("source", help="Hub id or directory of a checkpoint in OpenGVLab's InternVL format")
-    parser.add_argument("destination", help="directory to write; must not exist or be empty")
-    parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
-    parser.add_argument(
-        "--shard-gb", type=positive(float), default=5.0, help="largest weight file, in GB (default: 5)"
-    )
-
-
-def _convert(arguments: argparse.Namespace) -> None:
-    """Write an InternVL checkpoint in OpenGVLab's format as one that plain transformers loads."""
-    from ..loading.internvl_chat.convert import convert
-
-    located = {} if arguments.revision is None else {"revision": arguments.revision}
-    convert(arguments.source, arguments.destination, int(arguments.shard_gb * 1e9), **located)
-
-
-def _trl_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("script", help="grpo, dpo, sft, ...: as for `trl`")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="that script's own arguments")
-
-
-def _trl(arguments: argparse.Namespace) -> None:
-    """Run TRL's own training script in this process, after hf_vlm_rl.register().
-
-    For several processes: accelerate launch -m hf_vlm_rl.cli trl grpo ...
-    """
-    from ..loading.registration import register
-
-    module = f"trl.scripts.{arguments.script}"
-    if importlib.util.find_spec(module) is None:
-        # Not caught above, where what goes wrong in a script keeps its traceback.
-        sys.exit(f"hf-vlm-rl trl: Got {arguments.script!r}. The installed TRL has no such script ({module}).")
-    register()
-    # As `trl` itself does: reward functions are looked up from here.
-    sys.path.insert(0, os.getcwd())
-    sys.argv = [f"trl {arguments.script}", *arguments.arguments]
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
 COMMANDS: dict[str, Command] = {
     "check": Command("is a model supported, and what does an image cost?", check.arguments, check.run),
-    "convert": Command("InternVL's original format to transformers'", _convert_arguments, _convert),
+    "convert": Command("InternVL's original format to transformers'", convert.arguments, convert.run),
     "demo": Command("a tiny model learns to read digits, on a CPU", demo.arguments, demo.run),
     "eval": Command("rewards of a model or adapter on a dataset", evaluation.arguments, evaluation.run),
     "plan": Command("the memory of a GRPO run, and settings that fit a GPU", plan.arguments, plan.run),
     "push": Command("an adapter and its card to the Hub", push.arguments, push.run),
-    "trl": Command("a TRL script, with models loaded as policies", _trl_arguments, _trl),
+    "trl": Command("a TRL script, with models loaded as policies", trl.arguments, trl.run),
 }

@@ -2,23 +2,16 @@
 
 import argparse
 import importlib
-import itertools
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
 
+from ..data.any_file import (
+    read_dataset,
+)
 from .arguments import positive
 
-FORMATS = {
-    ".jsonl": "json",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-}
 REWARDS = "hf_vlm_rl.rewards"
 
 
@@ -122,82 +115,3 @@ def reward(name: str) -> Callable:
             f"with an instance of it, such as mine = {attribute}(...), and pass module:mine."
         )
     return found
-
-
-def read_dataset(
-    source: str, split: str, limit: int | None, on_error: Literal["raise", "skip"] = "raise"
-) -> Iterable[Mapping[str, Any]]:
-    """The rows of a file, a directory of `save_to_disk` or a dataset on the Hub.
-
-    Raises:
-        ValueError: If the file's suffix is unknown, there is no such split, or a row of conversations cannot
-            be used and `on_error` is "raise".
-    """
-    from datasets import DatasetDict, load_dataset, load_from_disk
-    from datasets.exceptions import DatasetGenerationError
-
-    path = Path(source)
-    if path.suffix in FORMATS and not path.exists():
-        raise FileNotFoundError(f"Got {source!r}, and there is no such file.")
-    if path.is_file():
-        if path.suffix not in FORMATS:
-            raise ValueError(f"Got {source!r}. Expected a file with one of the suffixes {sorted(FORMATS)}.")
-        loader = _loader(path)
-        if loader is not None:
-            return _Rows(loader(path, on_error=on_error), None, limit)
-        try:
-            dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
-        except DatasetGenerationError as error:
-            raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
-        return _Rows(dataset, path.parent, limit)
-    if not path.is_dir():
-        return _Rows(load_dataset(source, split=split), None, limit)
-    dataset = load_from_disk(source)
-    if isinstance(dataset, DatasetDict):
-        if split not in dataset:
-            raise ValueError(
-                f"{source} has no split {split!r}. Expected one of {sorted(dataset)} in --split."
-            )
-        dataset = dataset[split]
-    return _Rows(dataset, None, limit)
-
-
-def _loader(path: Path) -> Callable | None:
-    """What reads a file whose rows are not in TRL's columns."""
-    from .. import data
-    from ..data.build.json_file import is_list, records
-
-    if FORMATS[path.suffix] == "yaml":
-        return data.load_mixture
-    if FORMATS[path.suffix] != "json":
-        return None
-    values = (record.value for record in records(path, is_list(path)))
-    first = next((value for value in values if isinstance(value, dict)), {})
-    if "conversations" in first:
-        return data.load_llava
-    return data.load_messages if "messages" in first else None
-
-
-class _Rows:
-    """The first rows of a dataset, with paths of images from its folder on."""
-
-    def __init__(self, dataset: Any, folder: Path | None, limit: int | None):
-        self.dataset, self.folder = dataset, folder
-        self.length = len(dataset) if limit is None else min(limit, len(dataset))
-
-    def __len__(self) -> int:
-        return self.length
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in itertools.islice(self.dataset, self.length):
-            yield {
-                name: self._placed(value) if name in ("image", "images") else value
-                for name, value in row.items()
-            }
-
-    def _placed(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._placed(each) for each in value]
-        if self.folder is None or not isinstance(value, str) or ":" in value:  # file:, data:, https:
-            return value
-        return str(self.folder / value)

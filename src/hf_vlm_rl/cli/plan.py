@@ -1,9 +1,12 @@
 """`hf-vlm-rl plan`."""
 
 import argparse
-import re
 
 from ..plan.settings import OPTIMIZERS, Run, candidates
+from .arguments import (
+    gibibytes,
+    pixels,
+)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,19 +64,3 @@ def run(given: argparse.Namespace) -> int:
     plan = search(read_checkpoint(given.model, located), wanted, given.gpu, candidates(wanted, precisions))
     print(report(plan, wanted))  # noqa: T201
     return 0 if plan.fits else 1
-
-
-def gibibytes(text: str) -> int:
-    """Bytes of `24GB`; what vendors call a GB of GPU memory is 2^30 bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text, flags=re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected a size as 24GB")
-    return int(float(found[1]) * (1 << 30))
-
-
-def pixels(text: str) -> tuple[int, int]:
-    """Width and height of `1024x768`."""
-    found = re.fullmatch(r"(\d+)x(\d+)", text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"got {text!r}, expected width x height as 1024x768")
-    return int(found[1]), int(found[2])

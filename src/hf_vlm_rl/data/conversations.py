@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import DataError
-from .build.image_check import Reference
+from ..processing.images.reference import Reference
 from .turns import ROLES, Marks, Turns, plain
 
 

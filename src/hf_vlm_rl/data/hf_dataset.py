@@ -9,8 +9,8 @@ from typing import Any
 from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
+from ..processing.images.reference import resolve
 from .build.column_types import IMAGES, MESSAGES, Columns
-from .build.image_check import resolve
 from .build.report import LoadReport, OnError, check_on_error
 from .build.sources import names
 from .conversations import answered, started

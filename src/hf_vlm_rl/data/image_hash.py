@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from .build.image_check import resolve
+from ..processing.images.reference import resolve
 
 _HASH = functools.partial(hashlib.blake2b, digest_size=16)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
-from .build.image_check import Reference, resolve
+from ..processing.images.reference import Reference, resolve
 
 ROLES = {
     "human": "user",

@@ -8,7 +8,8 @@ if TYPE_CHECKING:
     from .callback import EvaluationCallback
     from .comparison import Comparison, RewardChange, compare
     from .estimates import Estimate
-    from .result import EvaluatedRow, EvaluationResult, RewardScores
+    from .kept_rows import EvaluatedRow
+    from .result import EvaluationResult, RewardScores
     from .run import evaluate
 
 # Loaded on first use: the command line asks this package for its arguments.

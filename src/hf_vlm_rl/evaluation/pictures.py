@@ -9,7 +9,8 @@ from typing import Any
 
 import PIL.Image
 
-from .result import EvaluatedRow, EvaluationResult
+from .kept_rows import EvaluatedRow
+from .result import EvaluationResult
 
 WIDTH, LINES = 34, 6  # characters and lines of a completion
 

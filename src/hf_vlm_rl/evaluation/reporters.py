@@ -9,7 +9,8 @@ import numpy as np
 import PIL.Image
 from transformers.integrations import TensorBoardCallback, WandbCallback
 
-from .result import EvaluatedRow, EvaluationResult
+from .kept_rows import EvaluatedRow
+from .result import EvaluationResult
 
 IMAGES = 16  # shown by TensorBoard
 

@@ -10,6 +10,10 @@ from typing import Any
 
 from ..hub.cards import Evaluation
 from .estimates import Estimate, mean_over_prompts, pass_at
+from .kept_rows import (
+    EvaluatedRow,
+    read_row,
+)
 
 Values = tuple[tuple[float | None, ...], ...]
 
@@ -62,25 +66,6 @@ class RewardScores:
             chances = [[pass_at(k, len(own), int(sum(own)))] for own in passed if len(own) >= k]
             found[k] = mean_over_prompts(chances, self.confidence)
         return found
-
-
-@dataclass(frozen=True)
-class EvaluatedRow:
-    """What is kept of a row for people to look at.
-
-    Attributes:
-        index: Of the row in the dataset.
-        prompt: Its text.
-        completions: Texts, as many as generations.
-        rewards: By name, one value per completion.
-        images: Thumbnails, as `data:` URLs.
-    """
-
-    index: int
-    prompt: str
-    completions: tuple[str, ...]
-    rewards: dict[str, tuple[float | None, ...]]
-    images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -172,7 +157,7 @@ class EvaluationResult:
                 name: RewardScores(**scores | {"values": tuple(map(tuple, scores["values"]))})
                 for name, scores in content["rewards"].items()
             }
-            content["rows"] = tuple(_row(row) for row in content["rows"])
+            content["rows"] = tuple(read_row(row) for row in content["rows"])
             content["row_ids"] = tuple(content["row_ids"])
             content["failures"] = {int(index): why for index, why in content["failures"].items()}
             return cls(**content)
@@ -198,9 +183,3 @@ class EvaluationResult:
 def cell(text: str) -> str:
     """Text for a cell of a Markdown table."""
     return " ".join(text.replace("|", "\\|").split())
-
-
-def _row(row: dict) -> EvaluatedRow:
-    rewards = {name: tuple(values) for name, values in row["rewards"].items()}
-    texts = {"completions": tuple(row["completions"]), "images": tuple(row["images"])}
-    return EvaluatedRow(**row | texts | {"rewards": rewards})

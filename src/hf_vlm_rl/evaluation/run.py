@@ -1,6 +1,7 @@
 """`evaluate`: a policy's completions for a dataset, and what rewards make of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -11,7 +12,11 @@ from tqdm.auto import tqdm
 from ..policy.eval_mode import evaluating
 from ..policy.policy import VLMPolicy
 from ..processing.images.thumbnail import thumbnails
-from ..processing.trainer_rows import Encoded, encode, read, windows
+from ..processing.trainer_rows import (
+    Encoded,
+    encode,
+    read,
+)
 from ..rewards.calling import call, columns_as_lists, unique_names
 from .generate import NO_SAMPLING, complete, seeded
 from .ranks import Ranks, gathered
@@ -191,3 +196,10 @@ def _check(
         raise ValueError(
             f"Got {confidence=} and {on_error=}. Expected a level such as 0.95, and 'raise' or 'skip'."
         )
+
+
+def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
+    """Pairs of index and row, `size` at a time: a dataset need not fit into memory."""
+    rows = enumerate(dataset)
+    while window := list(itertools.islice(rows, size)):
+        yield window

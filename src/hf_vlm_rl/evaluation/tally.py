@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .generate import Completion
-from .result import EvaluatedRow, EvaluationResult, RewardScores
+from .kept_rows import EvaluatedRow
+from .result import EvaluationResult, RewardScores
 
 
 @dataclass(frozen=True)

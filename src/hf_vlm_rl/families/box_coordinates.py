@@ -67,7 +67,7 @@ class BoxCoordinates:
             TypeError: If it is not the processing class of a policy.
             ValueError: If the family's makers document no boxes.
         """
-        state = getattr(processing_class, "_vlm", None)
+        state = getattr(processing_class, "state", None)
         if state is None:
             raise TypeError(
                 f"Got a {type(processing_class).__name__}. Expected the processing_class of an AutoVLMPolicy."

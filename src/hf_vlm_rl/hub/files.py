@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .cards.adapter_facts import CONFIG, WEIGHTS, read_config, read_shapes
+from ..loading.adapters.files import CONFIG, WEIGHTS, read_config, read_shapes
 from .cards.curve import FILE as CURVE
 from .save import ARGUMENTS, CARD, RESULTS
 

@@ -11,8 +11,9 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
 from .. import __version__
+from ..loading.adapters.files import CONFIG
 from .base_model import check_id, with_license
-from .cards.adapter_facts import CONFIG, adapter_facts
+from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
 from .cards.merge import BEGIN, merge

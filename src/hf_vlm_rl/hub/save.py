@@ -11,8 +11,9 @@ from typing import Any
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
+from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
 from .base_model import base_facts, hub_id
-from .cards.adapter_facts import CONFIG, WEIGHTS, adapter_facts, read_config
+from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.curve import FILE as CURVE
 from .cards.curve import draw

@@ -5,25 +5,31 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import transformers
-from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from .._retype import retype
 from ..commits import loaded_commit
-from ..errors import UnsupportedModelError
-from ..families import VLMFamily, family_for, register_family
+from ..families import VLMFamily
+from ..families.registry import family_for, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
-from ..processing.chat_template import end_of_turn, opening_after_bos
-from ..processing.images.store import ImageStore
-from ..processing.state import ProcessingState
+from ..processing.chat_template import end_of_turn
+from ..processing.images.store import (
+    ImageStore,
+)
+from ..processing.make import (
+    make_processing_class,
+)
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
 from .formats import ORIGINAL_FORMATS
 from .location import HUB_ARGUMENTS, file_arguments
 from .quantization import decoder_only, finish_quantised
+from .stock import (
+    load_processor,
+    stock_class,
+)
 
 PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
 
@@ -203,72 +209,6 @@ def _load(
     return _finish(model, processing_class, sharing)
 
 
-def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:
-    """A checkpoint's native processor, padding on the left.
-
-    Args:
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
-        options: Image options under the image processor's own names.
-    """
-    options = options or {}
-    processor = AutoProcessor.from_pretrained(
-        source, padding_side="left", truncation_side="left", **options, **hub
-    )
-    for name in options:
-        # Every part got them; the tokenizer would save them and repeat them with each call.
-        processor.tokenizer.init_kwargs.pop(name, None)
-    return processor
-
-
-def make_processing_class(
-    processor: ProcessorMixin,
-    config: PreTrainedConfig,
-    family: VLMFamily,
-    image_store: ImageStore | None = None,
-) -> VLMTokenizer:
-    """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
-
-    Args:
-        processor: The checkpoint's own processor. One that is re-typed already comes back as is.
-        config: The model's config.
-        family: The model's row.
-        image_store: Default: the process-wide store.
-
-    Raises:
-        UnsupportedModelError: If `processor` is no multimodal processor.
-    """
-    if isinstance(processor, VLMTokenizer):
-        return processor
-    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
-        raise UnsupportedModelError(
-            f"Got a {type(processor).__name__} for a {family.model_type} model. Expected its "
-            "processor, with a tokenizer, an image processor and an image token; check that the "
-            "checkpoint has processor_config.json or preprocessor_config.json."
-        )
-    tokenizer = processor.tokenizer
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token
-    video_token = getattr(processor, "video_token", None)
-    feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
-    texts = dict.fromkeys((processor.image_token, feature_token, video_token))
-    sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
-    if video_token is not None:
-        sampled_never.add(tokenizer.get_vocab().get(video_token))
-    opening = opening_after_bos(processor)
-    retype(processor, VLMTokenizer)
-    processor._vlm = ProcessingState(
-        family=family,
-        store=_default_store() if image_store is None else image_store,  # an empty one is false
-        placeholder_id=config.image_token_id,
-        placeholder_texts=tuple(text for text in texts if text),
-        ordinary_ids=_ordinary_ids(tokenizer, config),
-        never_sampled=tuple(sorted(sampled_never - {None})),
-        opening=opening,
-    )
-    return processor
-
-
 def _finish(
     model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto"
 ) -> PreTrainedModel:
@@ -296,30 +236,3 @@ def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[s
             f"{', '.join(family.processor_options) or 'none of ' + ', '.join(PROCESSOR_OPTIONS)}."
         )
     return {family.processor_options[key]: value for key, value in chosen.items()}
-
-
-def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:
-    reserved = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
-    rows = config.get_text_config().vocab_size
-    return [index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved]
-
-
-def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:
-    """The class that transformers has for a family in one of its name tables."""
-    # By name, not through AutoModel: `register()` may have pointed the Auto classes to us.
-    if family.model_type not in names:
-        raise UnsupportedModelError(
-            f"transformers {transformers.__version__} has no image-text-to-text model of type "
-            f"{family.model_type!r}."
-        )
-    return getattr(transformers, names[family.model_type])
-
-
-_store: ImageStore | None = None
-
-
-def _default_store() -> ImageStore:
-    global _store
-    if _store is None:
-        _store = ImageStore()
-    return _store

@@ -14,10 +14,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTra
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..compat import require_trl_with_unknown_architectures
-from ..families import FAMILIES, family_for
-from .auto import AutoVLMPolicy, make_processing_class, stock_class
+from ..families import FAMILIES
+from ..families.registry import family_for
+from ..processing.make import make_processing_class
+from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
 from .location import file_arguments
+from .stock import stock_class
 
 ARCHITECTURE = "AutoVLMPolicy"
 

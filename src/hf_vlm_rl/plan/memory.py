@@ -80,7 +80,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     kernels = Kernels(torch.bfloat16 if mixed else None)
     with tempfile.TemporaryDirectory() as folder:
         policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
-        policy.base_model._sharing.mode = "auto" if run.sharing else False
+        policy.base_model.sharing.mode = "auto" if run.sharing else False
         prompt = make_prompt(policy.processing_class, run)
         rows = settings.rows * settings.accumulation
         prompts = max(-(-rows // settings.group), 1)

@@ -71,9 +71,9 @@ def make_prompt(processing: Any, run: Run) -> Prompt:
         [messages], add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )
     inputs = {key: value for key, value in batch.items() if key != "labels"}
-    placeholders = int((inputs["input_ids"] == processing._vlm.placeholder_id).sum())
+    placeholders = int((inputs["input_ids"] == processing.state.placeholder_id).sum())
     tokenizer = processing.tokenizer
-    reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder, *processing._vlm.never_sampled}
+    reserved = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder, *processing.state.never_sampled}
     words = tuple(itertools.islice((i for i in range(len(tokenizer)) if i not in reserved), 256))
     prompt = Prompt(inputs, placeholders, words)
     return Prompt(prompt.rows(1, run.text), placeholders, words) if run.text else prompt
@@ -149,7 +149,7 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
         rows: Rows in all.
         completion: Tokens of a completion.
     """
-    shared = policy.base_model._sharing.mode is not False and policy.base_model._sharing.refusal is None
+    shared = policy.base_model.sharing.mode is not False and policy.base_model.sharing.refusal is None
     at_once = prompts if shared else rows
     stock = rows * _cache_bytes(policy, prompt.tokens + completion)
     cache = stock

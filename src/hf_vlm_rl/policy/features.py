@@ -41,9 +41,9 @@ def encode_images(
         And a scalar 0 that the loss must depend on, so that idle calls run backward too; None if there
         were none, or nothing to train in them.
     """
-    cache = backbone._features
+    cache = backbone.feature_cache
     distinct = list(dict.fromkeys(tickets))
-    language = processing._vlm.family.language.rpartition(".")[2]
+    language = processing.state.family.language.rpartition(".")[2]
     # Sharded weights come and go, so nothing tells whether they have changed.
     state = frozen_state(backbone, language) if cache.limit_bytes and not sharded else None
     features = cache.lookup(state, distinct)

@@ -3,46 +3,20 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from ..errors import ImageError, TicketError
 from ..processing.state import ProcessingState
 from .features import encode_images
+from .locate import (
+    RowImages,
+    locate,
+)
 from .ranks import gradients_awaited, is_sharded
 
 IDLE = "idle_tower_calls"
-CARRIERS = ("pixel_values", "image_grid_thw")
-
-
-@dataclass(frozen=True)
-class RowImages:
-    """The images of one row.
-
-    Attributes:
-        tickets: In the order of the row's placeholders.
-        tail: Prompt tokens after the last image token; None if not carried.
-    """
-
-    tickets: tuple[int, ...]
-    tail: int | None = None
-
-
-def carries_tickets(pixel_values: Any) -> bool:
-    """Whether `pixel_values` holds tickets rather than pixels."""
-    return isinstance(pixel_values, torch.Tensor) and not pixel_values.is_floating_point()
-
-
-def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
-    """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain."""
-    pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
-    if pixel_values is not None or input_ids is None or kwargs.get("mm_encoder_outputs"):
-        return False
-    placeholder_id = backbone.processing_class._vlm.placeholder_id
-    return not _continues(kwargs) and bool((input_ids == placeholder_id).any())
 
 
 def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
@@ -57,99 +31,6 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
         sharded = not backbone.generating and is_sharded(backbone)
         kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
     return kwargs, rows
-
-
-def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
-    """Find the images of each row and put clean ids in place of carried tickets; nothing is encoded.
-
-    Args:
-        backbone: A policy's multimodal backbone.
-        kwargs: The arguments of its forward. Tickets come as integer `pixel_values`, or inside
-            `input_ids`. Floating-point `pixel_values`, ready `mm_encoder_outputs`, rows without
-            images and cached decoding steps pass through untouched.
-
-    Returns:
-        The arguments without tickets, and the images of each row; None where tickets do not tell.
-
-    Raises:
-        ImageError: If a row has placeholders but no image, or another number of them.
-        TicketError: If a ticket is damaged or its image is gone.
-    """
-    pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
-    beside = carries_tickets(pixel_values)
-    if kwargs.get("mm_encoder_outputs") or (pixel_values is not None and not beside):
-        return kwargs, None
-    processing = backbone.processing_class
-    if input_ids is None:
-        if beside:
-            raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
-        return kwargs, None
-    if beside:
-        rows = _rows_beside(processing, input_ids, pixel_values)
-    elif _continues(kwargs):
-        return kwargs, None
-    elif tickets_inside(backbone, kwargs):
-        input_ids, rows = _rows_inside(processing, input_ids)
-    else:
-        return kwargs, [RowImages(())] * len(input_ids)
-    kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
-    return kwargs | {"input_ids": input_ids}, rows
-
-
-def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
-    """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
-    counts = (input_ids == processing._vlm.placeholder_id).sum(dim=1).tolist()
-    remaining = carried.tolist()
-    rows = []
-    for row, count in enumerate(counts):
-        own, tokens = [], 0
-        while tokens < count and remaining:
-            own.append(remaining.pop(0))
-            tokens += _tokens(processing, own[-1][0], row)
-        if tokens != count:
-            raise ImageError(
-                f"Row {row} has {count} image tokens, but its next {len(own)} images have {tokens}. "
-                "Tickets must come in the order of the rows, and no image may be cut by a length "
-                "limit; set max_length=None (DPO, SFT) or raise it."
-            )
-        tail = own[-1][1] if own and len(own[-1]) > 1 else None
-        rows.append(RowImages(tuple(ticket for ticket, *_ in own), tail))
-    if remaining:
-        raise ImageError(
-            f"Got {len(carried)} images for {len(counts)} rows, {len(remaining)} more than their "
-            "placeholders take. Pass one image per placeholder; where a length limit cut images off, "
-            "set max_length=None (DPO, SFT) or raise it."
-        )
-    return rows
-
-
-def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
-    """Read the tickets written into the ids and restore the placeholders."""
-    clean, rows = [], []
-    for row, ids in enumerate(input_ids.tolist()):
-        try:
-            restored, tickets = processing.codec.read(
-                ids, lambda ticket, row=row: _tokens(processing, ticket, row)
-            )
-        except TicketError as error:
-            raise TicketError(f"Row {row}: {error}") from error
-        store = processing.image_store
-        tail = store.row(tickets[-1]).tail if tickets else None
-        clean.append(restored)
-        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail))
-    return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
-
-
-def _tokens(processing: Any, ticket: int, row: int) -> int:
-    try:
-        return processing.processed(ticket).tokens
-    except TicketError as error:
-        raise TicketError(f"Row {row}: {error}") from error
-
-
-def _continues(kwargs: Mapping[str, Any]) -> bool:
-    cache = kwargs.get("past_key_values")
-    return cache is not None and cache.get_seq_length() > 0
 
 
 def model_inputs(
@@ -172,7 +53,7 @@ def model_inputs(
         Arguments, and under `IDLE` what the loss must depend on, if anything.
     """
     processing = backbone.processing_class
-    state: ProcessingState = processing._vlm
+    state: ProcessingState = processing.state
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
     if tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):

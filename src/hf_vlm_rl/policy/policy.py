@@ -17,17 +17,17 @@ from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
+from .backbone import (
+    make_backbone,
+)
 from .chat import chat
-from .feature_cache import FeatureCache
-from .inputs import IDLE, locate, model_inputs, resolve, tickets_inside
+from .inputs import model_inputs
+from .locate import locate, tickets_inside
 from .lora import lora_config
 from .parts import freeze
 from .ranks import is_sharded
-from .sharing.decoder import VLMDecoder
-from .sharing.hooks import attach
 from .sharing.prefill import prefill_once
-from .sharing.share import share_prefixes
-from .sharing.switch import Mode, SharingSwitch, refusal
+from .sharing.switch import Mode
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
@@ -50,53 +50,8 @@ class NeverSample(LogitsProcessor):
         return scores.index_fill(-1, index, -torch.inf)
 
 
-class _Carried:
-    """Holds the processing class on a module: deep copies of the module share it."""
-
-    def __init__(self, processing_class: VLMTokenizer):
-        self.processing_class = processing_class
-
-    def __deepcopy__(self, memo: dict) -> "_Carried":
-        return self
-
-
-class VLMBackbone(Retyped):
-    """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
-
-    Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are
-    resolved here and not in the causal-LM forward.
-    """
-
-    _vlm: _Carried
-    _features: FeatureCache
-    _sharing: SharingSwitch
-    generating = False
-
-    @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
-        @overriding(stock.forward)
-        def forward(self, kwargs):
-            kwargs, rows = resolve(self, kwargs)
-            idle = kwargs.pop(IDLE, None)
-            if rows is not None:
-                kwargs |= share_prefixes(self, kwargs, rows)
-            output = stock.forward(self, **kwargs)
-            if idle is not None:
-                output.last_hidden_state = output.last_hidden_state + idle
-            return output
-
-        return {"forward": forward}
-
-    @property
-    def processing_class(self) -> VLMTokenizer:
-        """The processing class that emitted the tickets this backbone resolves."""
-        return self._vlm.processing_class
-
-
 class VLMPolicy(Retyped):
     """Mixed into the causal-LM model; see the module docstring."""
-
-    _vlm: _Carried
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -116,17 +71,17 @@ class VLMPolicy(Retyped):
     @property
     def processing_class(self) -> VLMTokenizer:
         """The processing class for trainers: the native processor, tokenizer-shaped."""
-        return self._vlm.processing_class
+        return self.base_model.processing_class
 
     @property
     def family(self) -> VLMFamily:
         """The row that describes this kind of model."""
-        return self.processing_class._vlm.family
+        return self.processing_class.state.family
 
     @property
     def placeholder_ids(self) -> tuple[int, ...]:
         """Ids of image and video placeholders, which `generate` never samples."""
-        return self.processing_class._vlm.never_sampled
+        return self.processing_class.state.never_sampled
 
     def sharing_report(self) -> dict[str, Any]:
         """What was computed once so far, and why not more.
@@ -137,7 +92,7 @@ class VLMPolicy(Retyped):
             batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
             `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
         """
-        features, sharing = self.base_model._features, self.base_model._sharing
+        features, sharing = self.base_model.feature_cache, self.base_model.sharing
         return {
             "images_encoded": features.encoded,
             "images_reused": features.reused,
@@ -218,17 +173,4 @@ def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "aut
         sharing: See `sharing.switch.SharingSwitch`.
     """
     make_backbone(model, processing_class, sharing)
-    retype(model, VLMPolicy)._vlm = model.base_model._vlm
-    return model
-
-
-def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
-    """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
-    family = processing_class._vlm.family
-    decoder = model.get_submodule(family.language)
-    attached = attach(retype(decoder, VLMDecoder))
-    backbone = retype(model.base_model, VLMBackbone)
-    backbone._vlm = _Carried(processing_class)
-    backbone._features = FeatureCache()
-    backbone._sharing = SharingSwitch(sharing, refusal(decoder.config, family.token_types, attached))
-    return model
+    return retype(model, VLMPolicy)

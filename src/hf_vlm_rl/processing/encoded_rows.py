@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import ImageError, TicketError
-from .images.store import RowNote
+from .images.stored import RowNote
 from .notes import find_text_prompt, remember_text_prompt
 
 CHECKSUM = "ids_checksum"
@@ -46,7 +46,7 @@ def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Te
 
 def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> PromptRow:
     start = next((place for place, seen in enumerate(mask) if seen), len(ids))
-    placeholder, store, codec = processing._vlm.placeholder_id, processing.image_store, processing.codec
+    placeholder, store, codec = processing.state.placeholder_id, processing.image_store, processing.codec
     if placeholder in ids[start:]:
         try:
             clean, tickets = codec.read(ids, lambda ticket: processing.processed(ticket).tokens)
@@ -89,7 +89,7 @@ def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Se
         TicketError: If a row is right-padded, has padding inside, or was truncated.
     """
     length = input_ids.shape[1]
-    last = (input_ids == processing._vlm.placeholder_id).int().flip(1).argmax(dim=1)
+    last = (input_ids == processing.state.placeholder_id).int().flip(1).argmax(dim=1)
     after = last.tolist()
     whole = [True] * len(after)
     if mask is not None and mask.shape == input_ids.shape:
@@ -143,6 +143,6 @@ def checked(processing: Any, encoded: Any) -> Any:
 
 def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
     codec = processing.codec
-    if processing._vlm.placeholder_id in ids:
+    if processing.state.placeholder_id in ids:
         return checksum == codec.checksum(ids)
     return remember_text_prompt(processing.image_store, codec.salt, ids, checksum)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import TicketError
-from .images.store import ImageStore, RowNote
+from .images.store import ImageStore
+from .images.stored import RowNote
 
 SUFFIX = ".prompt.json"
 

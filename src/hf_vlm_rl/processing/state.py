@@ -4,7 +4,8 @@ from typing import Any, Self
 
 from ..families import VLMFamily
 from .images.processed import ImageCache
-from .images.store import ImageStore, RowNote
+from .images.store import ImageStore
+from .images.stored import RowNote
 from .ticket_codec import TicketCodec
 
 # A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.

@@ -9,22 +9,23 @@ tensors, tickets in the one layout that every TRL version slices by image:
 Saved, it is the native processor: same files, same `processor_class`.
 """
 
+import copy
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import PIL.Image
 import torch
-from transformers import BatchFeature
+from transformers import BatchFeature, ProcessorMixin
 
-from .._retype import Retyped
+from .._retype import Retyped, retype
 from ..errors import ImageError
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
 from .deal_images import images_by_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
 from .images.read import is_image_list
-from .images.store import RowNote
+from .images.stored import RowNote
 from .notes import keep_text_prompt
 from .padding import pad_batch
 from .state import ProcessingState
@@ -85,6 +86,17 @@ class VLMTokenizer(Retyped):
     def __len__(self) -> int:
         """Number of tokens, added ones included."""
         return len(self.tokenizer)
+
+    @property
+    def state(self) -> ProcessingState:
+        """What it knows beyond the native processor: family, placeholders, caches."""
+        return self._vlm
+
+    def replace_state(self, state: ProcessingState) -> Self:
+        """A shallow copy of this object that knows `state` instead."""
+        twin = copy.copy(self)
+        twin._vlm = state
+        return twin
 
     @property
     def image_store(self):
@@ -364,6 +376,12 @@ class VLMTokenizer(Retyped):
         if isinstance(ids[0], int):
             return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
         return [self._erase_tickets(row) for row in ids]
+
+
+def fold(processor: ProcessorMixin, state: ProcessingState) -> VLMTokenizer:
+    """Re-type a native processor in place; `make.make_processing_class` finds the state."""
+    retype(processor, VLMTokenizer)._vlm = state
+    return processor
 
 
 def _first(value: Any) -> list:

@@ -1,9 +1,8 @@
 """Rows of a dataset in TRL's columns, as what the model and the reward functions get."""
 
 import hashlib
-import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,13 +55,6 @@ class Encoded:
         """A hash of ids and images."""
         tickets = [] if self.tickets is None else self.tickets.tolist()
         return hashlib.blake2b(repr((self.input_ids, tickets)).encode(), digest_size=8).hexdigest()
-
-
-def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
-    """Pairs of index and row, `size` at a time: a dataset need not fit into memory."""
-    rows = enumerate(dataset)
-    while window := list(itertools.islice(rows, size)):
-        yield window
 
 
 def read(index: int, row: Mapping[str, Any]) -> Row:

@@ -51,7 +51,7 @@ class VLMScored:
     @property
     def family(self) -> VLMFamily:
         """The row that describes this kind of model."""
-        return self.processing_class._vlm.family
+        return self.processing_class.state.family
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
         """A `peft.LoraConfig` that trains adapters and the whole `score`; see `lora.lora_config`."""

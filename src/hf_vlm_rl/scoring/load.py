@@ -12,13 +12,15 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..errors import CheckpointError, UnsupportedModelError
-from ..families import VLMFamily, family_for
+from ..families import VLMFamily
+from ..families.registry import family_for
 from ..loading.adapters import find_adapter
-from ..loading.auto import load_processor, make_processing_class, stock_class
 from ..loading.formats import ORIGINAL_FORMATS
 from ..loading.location import HUB_ARGUMENTS, file_arguments
 from ..loading.quantization import decoder_only, finish_quantised
-from ..policy.policy import make_backbone
+from ..loading.stock import load_processor, stock_class
+from ..policy.backbone import make_backbone
+from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .head import scored_class
 
@@ -123,7 +125,7 @@ class AutoVLMRewardModel(AutoVLMValueModel):
 def _check_same_model(
     processing_class: VLMTokenizer, config: PreTrainedConfig, family: VLMFamily, source: str
 ) -> None:
-    state = processing_class._vlm
+    state = processing_class.state
     if state.family != family or state.placeholder_id != config.image_token_id:
         raise ValueError(
             f"{source!r} is a {family.model_type} model with image token {config.image_token_id}, but the "

@@ -173,9 +173,9 @@ def test_processes_share_the_rows(policy_for, pictures, monkeypatch):
 def test_counting_leaves_store_and_caches_alone(policy_for, pictures, tmp_path):
     processing = policy_for("internvl").processing_class
     store, before = processing.image_store, len(processing.image_store)
-    cached = len(processing._vlm.processed)
+    cached = len(processing.state.processed)
     prompt_lengths(rows_of(mixture("internvl", pictures)), processing)
-    assert (len(store), len(processing._vlm.processed)) == (before, cached)
+    assert (len(store), len(processing.state.processed)) == (before, cached)
     assert processing.image_store is store
 
 

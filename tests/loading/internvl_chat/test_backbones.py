@@ -91,7 +91,7 @@ def test_every_backbone_shares_prompts_exactly(name, tmp_path):
     rows["attention_mask"] = torch.ones_like(rows["input_ids"])
     gradients, answers = [], []
     for mode in (True, False):
-        policy.base_model._sharing.mode = mode
+        policy.base_model.sharing.mode = mode
         policy.zero_grad()
         logits = policy(**rows, use_cache=False).logits
         logits[:, -4:].log_softmax(-1)[..., ::7].mean().backward()

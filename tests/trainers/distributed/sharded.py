@@ -37,7 +37,7 @@ def main(checkpoint, out, trained):
     distributed.init_process_group("gloo")
     rank = distributed.get_rank()
     policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32").eval()
-    policy.base_model._sharing.mode = True
+    policy.base_model.sharing.mode = True
     if trained == "decoder":
         policy.freeze()
     batches = [tickets(policy.processing_class, rows) for rows in ROWS]

@@ -44,12 +44,11 @@ class Counter:
     """
 
     def __init__(self, processing_class: Any, pixels: bool = False):
-        self.pixels = pixels or processing_class._vlm.family.model_type not in BY_SIZE
+        self.pixels = pixels or processing_class.state.family.model_type not in BY_SIZE
         self._sizes: dict[str, tuple[int, int]] = {}
-        state = copy.copy(processing_class._vlm)
+        state = copy.copy(processing_class.state)
         state.store, state.processed = _Store(self.pixels), _Tokens()
-        self.processing = copy.copy(processing_class)
-        self.processing._vlm = state
+        self.processing = processing_class.replace_state(state)
 
     def image(self, image: Any) -> Any:
         """What to pass for an image: itself, or a pixel that says its size.

@@ -1,19 +1,18 @@
 """What is read from an adapter's files and, if it is at hand, from the model that carries it."""
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError, safe_open
-
 from ...families import FAMILIES
+from ...loading.adapters.files import (
+    PREFIX,
+    read_config,
+    read_shapes,
+)
 from .facts import AdapterFacts, PartFacts
 
-CONFIG = "adapter_config.json"
-WEIGHTS = "adapter_model.safetensors"
-PREFIX = "base_model.model."
 SETTINGS = {
     "rank": "r",
     "alpha": "lora_alpha",
@@ -52,44 +51,6 @@ def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
         total=total,
         parts=parts,
     )
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """An adapter's `adapter_config.json`.
-
-    Args:
-        folder: The adapter's.
-
-    Raises:
-        ValueError: If it is damaged.
-    """
-    path = folder / CONFIG
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"{path} cannot be read ({error}). Expected JSON: save the adapter again."
-        ) from error
-    if not isinstance(config, dict) or "peft_type" not in config:
-        raise ValueError(f"{path} cannot be read: no peft_type in it. Expected the config of a PEFT adapter.")
-    return config
-
-
-def read_shapes(folder: Path) -> dict[str, list[int]]:
-    """Name to shape of the saved tensors.
-
-    Args:
-        folder: The adapter's.
-
-    Raises:
-        ValueError: If the file is damaged.
-    """
-    path = folder / WEIGHTS
-    try:
-        with safe_open(path, framework="np") as file:
-            return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or truncated ({error}). Save the adapter again.") from error
 
 
 def quantization(model: Any) -> str | None:

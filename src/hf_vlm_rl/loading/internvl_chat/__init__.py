@@ -4,6 +4,7 @@ The weights go into transformers' `InternVLForConditionalGeneration`; the config
 the processor are built from the checkpoint's data files. No code that comes with a checkpoint runs.
 """
 
+from .headers import read_headers
 from .load import open_checkpoint
 
-__all__ = ["open_checkpoint"]
+__all__ = ["open_checkpoint", "read_headers"]

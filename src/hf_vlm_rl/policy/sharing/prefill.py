@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from ..inputs import RowImages, model_inputs
+from ..inputs import model_inputs
+from ..locate import RowImages
 from ..ranks import most
 from .prefix_cache import share_prompts
 from .share import keys_of_rows
@@ -32,24 +33,24 @@ def prefill_once(
         prompts do not repeat or the settings need a plain run.
     """
     backbone = policy.base_model
-    if not backbone._sharing.may_prefill(_reason(policy, kwargs)):
+    if not backbone.sharing.may_prefill(_reason(policy, kwargs)):
         return None
     ids, mask = kwargs["input_ids"], kwargs.get("attention_mask")
     mask = torch.ones_like(ids) if mask is None else mask
     keys = torch.cat([keys_of_rows(backbone, ids, rows), mask.cpu().long()], dim=1)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
     first = [int((inverse == number).nonzero()[0]) for number in range(int(inverse.max()) + 1)]
-    pays = backbone._sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
+    pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
     if not (most(pays, ids.device) if sharded else pays):
         return None
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
     cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
     cache = share_prompts(cache, inverse, mask[where, :-1])
-    if backbone.processing_class._vlm.family.grids:
+    if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
-    backbone._sharing.prompts += len(rows)
-    backbone._sharing.prefilled += len(first)
+    backbone.sharing.prompts += len(rows)
+    backbone.sharing.prefilled += len(first)
     return kwargs | {"past_key_values": cache, "attention_mask": mask}
 
 
@@ -57,12 +58,12 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
     backbone = policy.base_model
     inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
-    if backbone.processing_class._vlm.family.grids:
+    if backbone.processing_class.state.family.grids:
         if "image_grid_thw" in inputs:
             positions = None  # the backbone counts in three dimensions
         else:
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
-    types = backbone.processing_class._vlm.family.token_types
+    types = backbone.processing_class.state.family.token_types
     if types in inputs:
         inputs[types] = inputs[types][:, :-1]
     output = backbone(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
-from ..inputs import RowImages
+from ..locate import RowImages
 from ..ranks import ranks
 from .hooks import LAYOUT
 from .self_check import disagreement
@@ -23,7 +23,7 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
         rows: The images of each row.
     """
     ids = kwargs["input_ids"]
-    switch = backbone._sharing
+    switch = backbone.sharing
     layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
@@ -33,8 +33,8 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
 
 def _agrees(backbone: Any) -> bool:
     """Whether the decoder gives the same both ways; asked once per dtype and attention kernel."""
-    switch = backbone._sharing
-    decoder = backbone.get_submodule(backbone.processing_class._vlm.family.language.rpartition(".")[2])
+    switch = backbone.sharing
+    decoder = backbone.get_submodule(backbone.processing_class.state.family.language.rpartition(".")[2])
     kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
     if kind not in switch.checked and ranks() == 1 and decoder.device.type != "meta":
@@ -61,7 +61,7 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
     """
     processing = backbone.processing_class
     keys = ids.cpu().clone()
-    places = keys == processing._vlm.placeholder_id
+    places = keys == processing.state.placeholder_id
     numbers: dict[int, int] = {}
     for row, images in enumerate(rows):
         own = [

@@ -15,50 +15,19 @@ import tempfile
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import PIL.Image
 
 from ...errors import TicketError
+from .disk import (
+    CACHE_VARIABLE,
+    default_directory,
+)
+from .stored import RowNote, StoredImage
 
 GIB = 1 << 30
-CACHE_VARIABLE = "HF_VLM_RL_CACHE"
-
-
-@dataclass(frozen=True)
-class StoredImage:
-    """What a ticket stands for.
-
-    Attributes:
-        image: Upright RGB image.
-        options: Image-processor options that differ from the processor's own (`{}`: none do).
-        columns: The dataset columns that `encode_prompt` attached to the row.
-        tail: Number of prompt tokens after the row's last image token, if recorded.
-        prompt: The row's messages, their image blocks empty, if recorded.
-    """
-
-    image: PIL.Image.Image
-    options: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    tail: int | None = None
-    prompt: list[dict] | None = None
-
-
-@dataclass(frozen=True)
-class RowNote:
-    """What is known about an encoded prompt besides its ids.
-
-    Attributes:
-        columns: The dataset columns that `encode_prompt` was given.
-        prompt: The messages, their image blocks empty; None if not recorded.
-        tail: Prompt tokens after the last image token; None if not recorded.
-    """
-
-    columns: Mapping[str, Any]
-    prompt: list[dict] | None = None
-    tail: int | None = None
 
 
 class ImageStore:
@@ -304,15 +273,6 @@ class ImageStore:
             total -= size
 
 
-def default_directory() -> Path:
-    """`$HF_VLM_RL_CACHE`, else `hf_vlm_rl` below the Hugging Face cache."""
-    if CACHE_VARIABLE in os.environ:
-        return Path(os.environ[CACHE_VARIABLE])
-    from huggingface_hub.constants import HF_HOME
-
-    return Path(HF_HOME) / "hf_vlm_rl"
-
-
 def image_ticket(image: PIL.Image.Image) -> int:
     """The ticket of an RGB image: a signed 64-bit BLAKE2b hash of its size and pixels."""
     return _digest(struct.pack("<II", image.width, image.height), image.tobytes())
@@ -338,3 +298,14 @@ def _canonical_json(note: dict) -> bytes:
             f"The columns {sorted(note['columns'])}, options {sorted(note.get('options', {}))} and the "
             f"messages must be JSON values (str, int, float, bool, None, lists, dicts): {error}."
         ) from error
+
+
+_store: ImageStore | None = None
+
+
+def default_store() -> ImageStore:
+    """The store of this process."""
+    global _store
+    if _store is None:
+        _store = ImageStore()
+    return _store

@@ -1,0 +1,65 @@
+"""Which families exist, and how to add one.
+
+A third party adds rows without a pull request: an entry point in the group `hf_vlm_rl.families`
+that names a `VLMFamily` or a list of them.
+"""
+
+import functools
+from importlib.metadata import entry_points
+
+from ..errors import UnsupportedModelError
+from .family import VLMFamily
+from .table import FAMILIES
+
+ENTRY_POINT_GROUP = "hf_vlm_rl.families"
+
+
+def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
+    """Add a family for this process.
+
+    Args:
+        family: The row. Its `model_type` is the key.
+        exist_ok: Replace the row of a known `model_type`.
+
+    Raises:
+        TypeError: If `family` is no `VLMFamily`.
+        ValueError: If the `model_type` is known and `exist_ok` is False.
+    """
+    if not isinstance(family, VLMFamily):
+        raise TypeError(f"Got a {type(family).__name__}, expected a hf_vlm_rl.VLMFamily.")
+    if family.model_type in FAMILIES and not exist_ok:
+        raise ValueError(
+            f"The family {family.model_type!r} is registered already. Pass exist_ok=True to replace it."
+        )
+    FAMILIES[family.model_type] = family
+
+
+def family_for(model_type: str | None, source: str) -> VLMFamily:
+    """The row of a `config.model_type`.
+
+    Args:
+        model_type: As in config.json.
+        source: The model's id or path, for the message.
+
+    Raises:
+        UnsupportedModelError: If there is no such row.
+    """
+    if model_type not in FAMILIES:
+        _load_entry_points()
+    if model_type in FAMILIES:
+        return FAMILIES[model_type]
+    raise UnsupportedModelError(
+        f"{source!r} has model_type {model_type!r}, which no family describes. Known: "
+        f"{', '.join(sorted(FAMILIES))}. If transformers has this model and its forward takes "
+        "`mm_encoder_outputs`, describe it once: "
+        f"AutoVLMPolicy.register_family(VLMFamily(model_type={model_type!r}, vision=..., "
+        "projector=(...,), language=...)). docs/adding-a-family.md lists the fields."
+    )
+
+
+@functools.cache
+def _load_entry_points() -> None:
+    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+        rows = entry_point.load()
+        for row in [rows] if isinstance(rows, VLMFamily) else rows:
+            register_family(row, exist_ok=True)

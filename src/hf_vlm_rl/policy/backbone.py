@@ -1,0 +1,87 @@
+"""The multimodal backbone that understands tickets."""
+
+from typing import Any
+
+from .._retype import Retyped, overriding, retype
+from ..families import VLMFamily
+from ..processing.tokenizer import VLMTokenizer
+from .feature_cache import FeatureCache
+from .inputs import IDLE, resolve
+from .sharing.decoder import VLMDecoder
+from .sharing.hooks import attach
+from .sharing.share import share_prefixes
+from .sharing.switch import Mode, SharingSwitch, refusal
+
+
+class _Carried:
+    """Holds the processing class on a module: deep copies of the module share it."""
+
+    def __init__(self, processing_class: VLMTokenizer):
+        self.processing_class = processing_class
+
+    def __deepcopy__(self, memo: dict) -> "_Carried":
+        return self
+
+
+class VLMBackbone(Retyped):
+    """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
+
+    Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are
+    resolved here and not in the causal-LM forward.
+    """
+
+    _vlm: _Carried
+    _features: FeatureCache
+    _sharing: SharingSwitch
+    generating = False
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        @overriding(stock.forward)
+        def forward(self, kwargs):
+            kwargs, rows = resolve(self, kwargs)
+            idle = kwargs.pop(IDLE, None)
+            if rows is not None:
+                kwargs |= share_prefixes(self, kwargs, rows)
+            output = stock.forward(self, **kwargs)
+            if idle is not None:
+                output.last_hidden_state = output.last_hidden_state + idle
+            return output
+
+        return {"forward": forward}
+
+    def carry(self, processing_class: VLMTokenizer, sharing: SharingSwitch) -> None:
+        """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
+        self._vlm = _Carried(processing_class)
+        self._features = FeatureCache()
+        self._sharing = sharing
+
+    @property
+    def processing_class(self) -> VLMTokenizer:
+        """The processing class that emitted the tickets this backbone resolves."""
+        return self._vlm.processing_class
+
+    @property
+    def family(self) -> VLMFamily:
+        """The row that describes this kind of model."""
+        return self.processing_class.state.family
+
+    @property
+    def feature_cache(self) -> FeatureCache:
+        """Features of images, kept while nothing that made them changes."""
+        return self._features
+
+    @property
+    def sharing(self) -> SharingSwitch:
+        """Decides which forwards share their prompts, and keeps account."""
+        return self._sharing
+
+
+def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
+    family = processing_class.state.family
+    decoder = model.get_submodule(family.language)
+    attached = attach(retype(decoder, VLMDecoder))
+    switch = SharingSwitch(sharing, refusal(decoder.config, family.token_types, attached))
+    retype(model.base_model, VLMBackbone).carry(processing_class, switch)
+    return model

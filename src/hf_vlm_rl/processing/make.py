@@ -1,0 +1,65 @@
+"""From a native processor to the processing class of a family."""
+
+from typing import Any
+
+from transformers import PreTrainedConfig, ProcessorMixin
+
+from ..errors import UnsupportedModelError
+from ..families import VLMFamily
+from .chat_template import opening_after_bos
+from .images.store import ImageStore, default_store
+from .state import ProcessingState
+from .tokenizer import VLMTokenizer, fold
+
+
+def make_processing_class(
+    processor: ProcessorMixin,
+    config: PreTrainedConfig,
+    family: VLMFamily,
+    image_store: ImageStore | None = None,
+) -> VLMTokenizer:
+    """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
+
+    Args:
+        processor: The checkpoint's own processor. One that is re-typed already comes back as is.
+        config: The model's config.
+        family: The model's row.
+        image_store: Default: the process-wide store.
+
+    Raises:
+        UnsupportedModelError: If `processor` is no multimodal processor.
+    """
+    if isinstance(processor, VLMTokenizer):
+        return processor
+    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
+        raise UnsupportedModelError(
+            f"Got a {type(processor).__name__} for a {family.model_type} model. Expected its "
+            "processor, with a tokenizer, an image processor and an image token; check that the "
+            "checkpoint has processor_config.json or preprocessor_config.json."
+        )
+    tokenizer = processor.tokenizer
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    video_token = getattr(processor, "video_token", None)
+    feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    texts = dict.fromkeys((processor.image_token, feature_token, video_token))
+    sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
+    if video_token is not None:
+        sampled_never.add(tokenizer.get_vocab().get(video_token))
+    opening = opening_after_bos(processor)
+    state = ProcessingState(
+        family=family,
+        store=default_store() if image_store is None else image_store,  # an empty one is false
+        placeholder_id=config.image_token_id,
+        placeholder_texts=tuple(text for text in texts if text),
+        ordinary_ids=_ordinary_ids(tokenizer, config),
+        never_sampled=tuple(sorted(sampled_never - {None})),
+        opening=opening,
+    )
+    return fold(processor, state)
+
+
+def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:
+    reserved = set(tokenizer.all_special_ids) | set(tokenizer.added_tokens_decoder)
+    rows = config.get_text_config().vocab_size
+    return [index for index in tokenizer.get_vocab().values() if index < rows and index not in reserved]

@@ -7,15 +7,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
+from .foreign_hooks import foreign_hook
+
 # What PEFT calls the base's own layer and module, where an adapter comes in its place.
 ADAPTED = frozenset({"base_layer", "original_module"})
 
 # Elements of a tensor that are looked at to see whether it has changed. An edit that leaves all of them as
 # they are goes unseen; edits of whole tensors (averaging, merging, casting) do not.
 SAMPLES = 16
-
-# Where hooks come from that change no value (gradient checkpointing, sharding, placement).
-HARMLESS_HOOKS = ("transformers.", "torch.", "accelerate.", "deepspeed.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +56,7 @@ def frozen_state(backbone: nn.Module, language: str, how: tuple = ()) -> TowerSt
     for name, module in backbone.named_children():
         if name == language:
             continue
-        if (module.training and _is_random(module)) or _has_foreign_hooks(module):
+        if (module.training and _is_random(module)) or foreign_hook(module):
             return None
         tensors += [*module.named_parameters(), *module.named_buffers()]
     if any(_may_change(name, tensor) for name, tensor in tensors):
@@ -95,17 +94,6 @@ def _samples(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 def _may_change(name: str, tensor: torch.Tensor) -> bool:
     return tensor.requires_grad or tensor.is_inference() or not ADAPTED.isdisjoint(name.split("."))
-
-
-def _has_foreign_hooks(module: nn.Module) -> bool:
-    """Whether somebody watches or changes what runs inside: features that are kept run nothing."""
-    for part in module.modules():
-        # torch has no public way to list hooks.
-        for hook in (*part._forward_hooks.values(), *part._forward_pre_hooks.values()):
-            function = getattr(hook, "func", hook)  # a functools.partial says it there
-            if not function.__module__.startswith(HARMLESS_HOOKS):
-                return True
-    return False
 
 
 def _is_random(module: nn.Module) -> bool:

@@ -40,7 +40,7 @@ _forbidden: ContextVar[str | None] = ContextVar("hf_vlm_rl_forbidden", default=N
 @contextmanager
 def forbidden(reason: str | None) -> Iterator[None]:
     """Forwards of this thread do not share inside the block, for this reason; None forbids nothing."""
-    token = _forbidden.set(reason)
+    token = _forbidden.set(reason or _forbidden.get())
     try:
         yield
     finally:

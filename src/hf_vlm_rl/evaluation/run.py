@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from ..policy.eval_mode import evaluating
 from ..policy.policy import VLMPolicy
+from ..processing.carriers import unpack
 from ..processing.images.thumbnail import thumbnails
 from ..processing.trainer_rows import (
     Encoded,
@@ -130,7 +131,7 @@ class _Generating:
         texts = complete(self.policy, list(good.values()), self.copies, self.batch_size, self.options)
         done = [Done(index, failure=one) for index, one in encoded.items() if index not in good]
         for (index, one), completions in zip(good.items(), texts, strict=True):
-            shown = thumbnails(self.policy.processing_class, one.tickets) if index < self.keep_rows else ()
+            shown = self._pictures(one.tickets) if index < self.keep_rows else ()
             done.append(Done(index, one.row_id, tuple(completions), shown))
         return done
 
@@ -141,6 +142,10 @@ class _Generating:
             if not self.skip:
                 raise
             return str(error)
+
+    def _pictures(self, carried: Any) -> tuple[str, ...]:
+        tickets = [ticket for ticket, _ in unpack(carried) or []]
+        return thumbnails(self.policy.processing_class.image_store, tickets)
 
 
 def _score(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ..errors import ImageError, TicketError
+from ..processing.carriers import unpack
 
 CARRIERS = ("pixel_values", "image_grid_thw")
 
@@ -29,11 +30,6 @@ class RowImages:
     inside: bool = False
 
 
-def carries_tickets(pixel_values: Any) -> bool:
-    """Whether `pixel_values` holds tickets rather than pixels."""
-    return isinstance(pixel_values, torch.Tensor) and not pixel_values.is_floating_point()
-
-
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain."""
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
@@ -51,7 +47,7 @@ def locate(
 
     Args:
         backbone: A policy's multimodal backbone.
-        kwargs: The arguments of its forward. Tickets come as integer `pixel_values`, or inside
+        kwargs: The arguments of its forward. Tickets come in `pixel_values` (see `carriers`), or inside
             `input_ids`. Floating-point `pixel_values`, ready `mm_encoder_outputs`, rows without
             images and cached decoding steps pass through untouched.
         cached: How many of the first tokens of `input_ids` the model has seen (`generate` is given
@@ -66,16 +62,18 @@ def locate(
         TicketError: If a ticket is damaged or its image is gone.
     """
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
-    beside = carries_tickets(pixel_values)
-    if kwargs.get("mm_encoder_outputs") or (pixel_values is not None and not beside):
+    if kwargs.get("mm_encoder_outputs"):
+        return kwargs, None
+    carried = unpack(pixel_values)
+    if pixel_values is not None and carried is None:
         return kwargs, None
     processing = backbone.processing_class
     if input_ids is None:
-        if beside:
+        if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
         return kwargs, None
-    if beside:
-        rows = _rows_beside(processing, input_ids, pixel_values, cached)
+    if carried is not None:
+        rows = _rows_beside(processing, input_ids, carried, cached)
     elif tickets_inside(backbone, kwargs):
         input_ids, rows = _rows_inside(processing, input_ids)
         rows = _behind(processing, rows, input_ids, cached)
@@ -88,12 +86,12 @@ def locate(
 
 
 def _rows_beside(
-    processing: Any, input_ids: torch.Tensor, carried: torch.Tensor, cached: int
+    processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]], cached: int
 ) -> list[RowImages]:
     """The images behind the cached tokens, from tickets of all images or of those alone."""
     if cached:
         places = input_ids == processing.state.placeholder_id
-        tokens = sum(_tokens(processing, ticket, 0) for ticket, *_ in carried.tolist())
+        tokens = sum(_tokens(processing, ticket, 0) for ticket, _ in carried)
         if tokens == int(places.sum()):
             return _behind(processing, _deal(processing, input_ids, carried), input_ids, cached)
     return _deal(processing, input_ids[:, cached:], carried)
@@ -122,24 +120,24 @@ def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cac
     return left
 
 
-def _deal(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
+def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]]) -> list[RowImages]:
     """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
     counts = (input_ids == processing.state.placeholder_id).sum(dim=1).tolist()
-    remaining = carried.tolist()
+    remaining = list(carried)
     rows = []
     for row, count in enumerate(counts):
-        own, tokens = [], 0
+        dealt, tokens = [], 0
         while tokens < count and remaining:
-            own.append(remaining.pop(0))
-            tokens += _tokens(processing, own[-1][0], row)
+            dealt.append(remaining.pop(0))
+            tokens += _tokens(processing, dealt[-1][0], row)
         if tokens != count:
             raise ImageError(
-                f"Row {row} has {count} image tokens, but its next {len(own)} images have {tokens}. "
+                f"Row {row} has {count} image tokens, but its next {len(dealt)} images have {tokens}. "
                 "Tickets must come in the order of the rows, and no image may be cut by a length "
                 "limit; set max_length=None (DPO, SFT) or raise it."
             )
-        tail = own[-1][1] if own and len(own[-1]) > 1 else None
-        rows.append(RowImages(tuple(ticket for ticket, *_ in own), tail))
+        tail = dealt[-1][1] if dealt else None
+        rows.append(RowImages(tuple(ticket for ticket, _ in dealt), tail))
     if remaining:
         raise ImageError(
             f"Got {len(carried)} images for {len(counts)} rows, {len(remaining)} more than their "

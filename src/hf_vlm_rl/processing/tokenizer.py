@@ -1,10 +1,7 @@
 """The processing class: a checkpoint's own processor that is also shaped like a tokenizer.
 
 Trainers get from it the native text (same ids, same placeholder runs) and, in place of pixel
-tensors, tickets in the one layout that every TRL version slices by image:
-
-    pixel_values     int64 (N, 1): the ticket of each image, in row order
-    image_grid_thw   int64 (N, 3): ones
+tensors, tickets in the one layout that every TRL version slices by image (see `carriers`).
 
 Saved, it is the native processor: same files, same `processor_class`.
 """
@@ -21,6 +18,7 @@ from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped, retype
 from ..errors import ImageError
+from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
 from .deal_images import images_by_row
 from .encoded_rows import CHECKSUM, checked
@@ -131,8 +129,8 @@ class VLMTokenizer(Retyped):
 
         Returns:
             `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
-            images `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones.
-            Families with prefix attention have a second column: prompt tokens after the last image.
+            images `pixel_values` uint8 (N, 12), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
+            `carriers.unpack` reads them.
 
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
@@ -157,10 +155,7 @@ class VLMTokenizer(Retyped):
         batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
         if images is not None:
             # Also where all rows are empty: with an image column, TRL asks for pixel_values.
-            tickets = [ticket for row in encoded for ticket in row["tickets"]]
-            width = 2 if self._vlm.family.prefix_attention else 1
-            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64).view(len(tickets), width)
-            batch["image_grid_thw"] = torch.ones(len(tickets), 3, dtype=torch.int64)
+            batch |= pack([carried for row in encoded for carried in row["tickets"]])
         return batch
 
     def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -283,7 +278,7 @@ class VLMTokenizer(Retyped):
 
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
-        tickets = encoded["pixel_values"][:, 0].tolist() if "pixel_values" in encoded else []
+        tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
         return encoded["input_ids"][0], tickets
 
     def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
@@ -313,7 +308,7 @@ class VLMTokenizer(Retyped):
         row["tickets"] = self._tickets_of_row(index, row["input_ids"], out, images)
         return row
 
-    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[list[int]]:
+    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[tuple]:
         tickets = out["pixel_values"][:, 0].tolist() if images else []
         expected = sum(self.processed(ticket).tokens for ticket in tickets)
         found = ids.count(self._vlm.placeholder_id)
@@ -324,9 +319,9 @@ class VLMTokenizer(Retyped):
                 "cut an image (raise max_length)."
             )
         if not self._vlm.family.prefix_attention:
-            return [[ticket] for ticket in tickets]
+            return [(ticket, None) for ticket in tickets]
         tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
-        return [[ticket, tail] for ticket in tickets]
+        return [(ticket, tail) for ticket in tickets]
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.

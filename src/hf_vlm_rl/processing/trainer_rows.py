@@ -44,7 +44,7 @@ class Encoded:
 
     Attributes:
         input_ids: L ids.
-        tickets: (N, 1 or 2) of its N images; None without images.
+        tickets: Those of its N images, as `carriers.pack` makes them; None without images.
     """
 
     input_ids: list[int]

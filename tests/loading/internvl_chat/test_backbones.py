@@ -12,6 +12,7 @@ from hf_vlm_rl.loading.internvl_chat.backends import sentencepiece
 from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
+from hf_vlm_rl.processing.carriers import unpack
 
 from .golden import DATA, photo
 from .originals import write_original
@@ -49,7 +50,7 @@ def inputs(policy, text: str = "What is it?") -> dict:
 
 def pixel_inputs(policy) -> dict:
     batch = inputs(policy)
-    tickets = batch["pixel_values"][:, 0].tolist()
+    tickets = [ticket for ticket, _ in unpack(batch["pixel_values"])]
     tiles = [policy.processing_class.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     return {"input_ids": batch["input_ids"], "pixel_values": torch.cat(tiles)}
 

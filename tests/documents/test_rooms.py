@@ -164,6 +164,13 @@ def test_the_walk_passes_every_room_and_names_what_is_there():
     assert {name for name in named if not any(f"/{name}" in f"{file}/" for file in files)} == set()
 
 
+def test_tests_mirror_the_rooms():
+    folders = {path.parent.name for path in (ROOT / "tests").glob("*/__init__.py")}
+    rooms = {room(name) for name in PACKAGES} - {TOP}
+    assert folders - rooms == {"conformance", "documents", "tiny", "trainers"}
+    assert rooms - folders == set()
+
+
 def test_git_ignores_nothing_of_the_repository():
     """A wheel leaves out what git ignores, even where it is committed."""
     listed = ["git", "ls-files", "--ignored", "--exclude-standard", "--cached"]

@@ -55,7 +55,7 @@ trainers-latest: $(TRL_LATEST)/.installed
 	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m trl
 
 ppo-first: $(TRL_FIRST)/.installed
-	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
+	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)

@@ -87,9 +87,5 @@ __all__ = [
     "shared_critic",
 ]
 
-
 __getattr__ = loaded_on_use(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy  # completion in a shell knows the names that are not loaded yet

@@ -55,10 +55,10 @@ def read_dataset(
 
 def _loader(path: Path) -> Callable | None:
     """What reads a file whose rows are not in TRL's columns."""
-    from .build.json_file import is_list, records
     from .llava import load_llava
     from .messages import load_messages
     from .mixture import load_mixture
+    from .passes.json_file import is_list, records
 
     if FORMATS[path.suffix] == "yaml":
         return load_mixture

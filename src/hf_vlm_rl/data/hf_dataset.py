@@ -10,10 +10,10 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from ..processing.images.reference import resolve
-from .build.column_types import IMAGES, MESSAGES, Columns
-from .build.report import LoadReport, OnError, check_on_error
-from .build.sources import names
 from .conversations import answered, started
+from .passes.column_types import IMAGES, MESSAGES, Columns
+from .passes.report import LoadReport, OnError, check_on_error
+from .passes.sources import names
 from .turns import Marks
 from .undecoded import undecoded
 

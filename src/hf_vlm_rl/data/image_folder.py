@@ -10,11 +10,11 @@ import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.column_types import Kind
-from .build.first_pass import Part
-from .build.json_file import Record, Start
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
+from .passes.column_types import Kind
+from .passes.first_pass import Part
+from .passes.json_file import Record, Start
+from .passes.report import LoadReport, OnError
+from .passes.second_pass import Options, build
 from .turns import Marks, Turns
 
 CHOICES = "{choices}"

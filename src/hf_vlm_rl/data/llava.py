@@ -10,12 +10,12 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.column_types import Kind
-from .build.first_pass import Part
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
-from .build.sources import Extras, JsonSource, folder_of, names, paths_of
 from .conversations import split_turns, started
+from .passes.column_types import Kind
+from .passes.first_pass import Part
+from .passes.report import LoadReport, OnError
+from .passes.second_pass import Options, build
+from .passes.sources import Extras, JsonSource, folder_of, names, paths_of
 from .turns import Marks, column_images
 
 READ = frozenset({"conversations", "image", "images", "video", "videos"})

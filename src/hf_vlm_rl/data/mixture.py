@@ -9,12 +9,12 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.first_pass import Part
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
-from .build.sources import Extras, JsonSource, folder_of, names
 from .llava import LlavaReader
 from .messages import messages_source
+from .passes.first_pass import Part
+from .passes.report import LoadReport, OnError
+from .passes.second_pass import Options, build
+from .passes.sources import Extras, JsonSource, folder_of, names
 from .samples import Sample
 
 FORMATS = ("llava", "messages")

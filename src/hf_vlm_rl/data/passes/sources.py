@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import DataError
-from .json_file import Record, Start, is_list, records
 from .column_types import Kind
+from .json_file import Record, Start, is_list, records
 
 
 class Reader(Protocol):

@@ -11,9 +11,9 @@ from datasets import Features
 from datasets.utils import tqdm
 
 from ...errors import DataError
+from .column_types import Columns
 from .image_check import ImageCheck
 from .json_file import Record, Start
-from .column_types import Columns
 from .report import LoadReport, OnError
 from .sources import Source
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hf_vlm_rl.data.build import json_file as json_rows
-from hf_vlm_rl.data.build.json_file import is_list, records
+from hf_vlm_rl.data.passes import json_file as json_rows
+from hf_vlm_rl.data.passes.json_file import is_list, records
 from hf_vlm_rl.errors import DataError
 
 ROWS = [

@@ -14,8 +14,8 @@ import pyarrow as pa
 from datasets import Dataset, IterableDataset
 from datasets.builder import Key
 
-from .image_check import ImageCheck
 from .first_pass import BATCH, Part, Plan, Shard, plan, rows
+from .image_check import ImageCheck
 from .report import LoadReport, OnError, check_on_error
 
 FORMAT = 1  # part of the cache's key: raise it when the same files give other rows

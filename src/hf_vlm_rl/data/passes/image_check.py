@@ -1,30 +1,20 @@
 """References to images in rows, as what `datasets.Image` stores, and whether their files are there."""
 
-import base64
-import binascii
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import PIL.Image
-from datasets import Image
 
-from ...errors import DataError
-from ...processing.images.reference import (Reference, _PAYLOADS, resolve, _at, _data_url,)
+from ...processing.images.reference import (
+    Reference,
+)
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
 _THREADS = 8
-
-
-
-
-
-
 
 
 class ImageCheck:

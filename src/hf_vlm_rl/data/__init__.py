@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from .llava import load_llava
     from .messages import load_messages
     from .mixture import load_mixture
+    from .passes.options import LoadOptions
     from .passes.report import LoadReport
     from .split import train_validation_split
 
 # Loaded on first use: `datasets` takes a second to import.
 _HOME = {
+    "LoadOptions": "passes.options",
     "LoadReport": "passes.report",
     "OverlongReport": "lengths.overlong",
     "filter_overlong": "lengths.overlong",
@@ -31,6 +33,7 @@ _HOME = {
 
 __all__ = [
     "DataError",
+    "LoadOptions",
     "LoadReport",
     "OverlongReport",
     "filter_overlong",

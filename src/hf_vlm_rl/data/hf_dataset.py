@@ -12,8 +12,8 @@ from ..errors import DataError
 from ..processing.images.reference import resolve
 from .conversations import answered, started
 from .passes.column_types import IMAGES, MESSAGES, Columns
+from .passes.options import column_names
 from .passes.report import LoadReport, OnError, check_on_error
-from .passes.sources import names
 from .turns import Marks
 from .undecoded import undecoded
 
@@ -170,7 +170,7 @@ def from_dataset(
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
     made = _made(answer, answers)
-    kept = [name for name in features if name not in used] if keep is None else names(keep, "keep")
+    kept = [name for name in features if name not in used] if keep is None else column_names(keep, "keep")
     missing = [name for name in kept if name not in features]
     taken = [name for name in kept if name in made]
     if missing or taken:

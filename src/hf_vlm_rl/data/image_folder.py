@@ -13,8 +13,9 @@ from ..errors import DataError
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.json_file import Record, Start
+from .passes.options import BuildOptions
 from .passes.report import LoadReport, OnError
-from .passes.second_pass import Options, build
+from .passes.second_pass import build
 from .turns import Marks, Turns
 
 CHOICES = "{choices}"
@@ -43,7 +44,7 @@ class FolderReader:
         return {"prompt": "messages", "images": "images", self.answer: "string"}
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `Reader.row`."""
+        """The columns of a record, as `Reader.row` describes them."""
         turns = Turns(Marks("<image>"), self.root)
         if self.system is not None:
             turns.add("system", self.system)
@@ -127,11 +128,11 @@ def load_image_folder(
         system: A system message.
         on_error: "raise" if there are files that are no images or lie in no class, naming up to ten;
             "skip" them, and log how many and why; or a callable that gets each one's DataError.
-        num_proc: See `load_llava`, as for everything that follows.
-        streaming: See there.
-        verify_images: See there.
-        cache_dir: See there.
-        report: See there.
+        num_proc: As in `LoadOptions`.
+        streaming: As in `LoadOptions`.
+        verify_images: As in `LoadOptions`.
+        cache_dir: As in `LoadOptions`.
+        report: As in `LoadOptions`.
 
     Returns:
         Rows with the columns `prompt`, `images` (one) and the class, sorted by class and file.
@@ -140,7 +141,7 @@ def load_image_folder(
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
     """
-    options = Options(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
     root = os.path.abspath(path)
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root!r}. Expected one with a folder of images per class.")

@@ -1,9 +1,9 @@
 """VLM-R1's mixtures: a yaml file that names JSON files and how much of each."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import yaml
 from datasets import Dataset, IterableDataset
@@ -12,9 +12,9 @@ from ..errors import DataError
 from .llava import LlavaReader
 from .messages import messages_source
 from .passes.first_pass import Part
-from .passes.report import LoadReport, OnError
-from .passes.second_pass import Options, build
-from .passes.sources import Extras, JsonSource, folder_of, names
+from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.second_pass import build
+from .passes.sources import JsonSource, folder_of
 from .samples import Sample
 
 FORMATS = ("llava", "messages")
@@ -26,19 +26,7 @@ def load_mixture(
     image_folder: str | os.PathLike | None = None,
     *,
     seed: int = 0,
-    answer: str | None = "answer",
-    completion: bool = False,
-    system: str | None = None,
-    image_mark: str = "<image>",
-    drop: Sequence[str] = (),
-    strings: Sequence[str] = (),
-    on_error: OnError = "raise",
-    num_proc: int | None = None,
-    streaming: bool = False,
-    check_images: bool = True,
-    verify_images: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    report: LoadReport | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read a mixture of files.
 
@@ -51,19 +39,8 @@ def load_mixture(
         path: The yaml file.
         image_folder: For entries that have none. Default: the folder of each JSON file.
         seed: Of `random:N`; what an entry draws depends on it, on its position and its size.
-        answer: See `load_llava`, as for everything that follows.
-        completion: See there.
-        system: See there.
-        image_mark: See there.
-        drop: See there.
-        strings: See there.
-        on_error: See there. What is wrong with the yaml file itself is raised in any case.
-        num_proc: See there.
-        streaming: See there.
-        check_images: See there.
-        verify_images: See there.
-        cache_dir: See there.
-        report: See there.
+        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+            What is wrong with the yaml file itself is raised whatever `on_error` says.
 
     Returns:
         The rows in the order of the entries and of the files, with the columns of all entries (None where an
@@ -71,22 +48,16 @@ def load_mixture(
 
     Raises:
         DataError: If the yaml file or a file that it names cannot be used, or a row; names file and line.
+        TypeError: If a keyword is unknown.
     """
-    options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
-    shared = {
-        "answer": answer,
-        "completion": completion,
-        "system": system,
-        "mark": image_mark,
-        "extras": Extras(names(drop, "drop"), names(strings, "strings")),
-    }
+    row_options, build_options = split_options(options)
     parts = []
     for position, entry in enumerate(_entries(path)):
         try:
-            parts.append(_part(entry, Path(path), image_folder, seed, position, shared))
+            parts.append(_part(entry, Path(path), image_folder, seed, position, row_options))
         except DataError as error:
             raise DataError(f"{path}, datasets[{position}]: {error}") from error
-    return build(parts, options)
+    return build(parts, build_options)
 
 
 def _entries(path: str | os.PathLike) -> list[Any]:
@@ -111,7 +82,7 @@ def _part(
     image_folder: str | os.PathLike | None,
     seed: int,
     position: int,
-    shared: Mapping[str, Any],
+    options: RowOptions,
 ) -> Part:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("json_path"), str):
         raise DataError(f"the entry is {str(entry)[:80]!r}; expected a json_path")
@@ -126,9 +97,9 @@ def _part(
         image_folder = mixture.parent / entry["image_folder"]
     folder = folder_of(path, image_folder)
     if kind == "messages":
-        source = messages_source(path, folder=folder, **shared)
+        source = messages_source(path, folder, options)
     else:
-        source = JsonSource(path, LlavaReader(folder=folder, **shared))
+        source = JsonSource(path, LlavaReader(folder, options))
     strategy = str(entry.get("sampling_strategy") or "all")
     sample = None if strategy == "all" else Sample(strategy, (seed, position))
     return Part(source, str(entry.get("name") or entry["json_path"]), sample)

@@ -97,6 +97,14 @@ def test_broken_lines_are_records_and_the_others_are_read(tmp_path):
     assert "byte 0 is not UTF-8" in str(found[2])
 
 
+def test_a_value_of_a_list_that_is_no_utf_8_is_a_record_and_the_others_are_read(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_bytes('[{"a": "größer"}, {"a": "'.encode() + b'\xff"}, {"a": "\xc3\xa4"}]')
+    first, bad, last = (record.value for record in records(path, is_list(path)))
+    assert [first, last] == [{"a": "größer"}, {"a": "ä"}]
+    assert "byte 7 is not UTF-8" in str(bad)
+
+
 @pytest.mark.parametrize("form", ["lines", "list"])
 def test_half_a_character_is_a_bad_record_and_a_whole_one_is_read(tmp_path, form):
     path = tmp_path / "rows"

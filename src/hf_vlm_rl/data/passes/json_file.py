@@ -2,6 +2,7 @@
 
 import codecs
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -11,6 +12,8 @@ from ...errors import DataError
 CHUNK = 1 << 20  # bytes read at once
 _BOM = codecs.BOM_UTF8
 _SPACE = b" \t\r\n"
+_SPACES = re.compile("[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
 _OTHER_KINDS = {
     b"PK": "a zip archive",
     b"\x1f\x8b": "gzip-compressed; unpack it first",
@@ -24,7 +27,8 @@ class Start(NamedTuple):
     """Where a row begins.
 
     Attributes:
-        offset: In bytes from the file's beginning; in a list, of the value or the white space before it.
+        offset: In bytes from the file's beginning; in a list, of the bracket or comma before the value, or of
+            the white space before that.
         number: The line, from 1, or the index in a list, from 0.
     """
 
@@ -115,103 +119,75 @@ def _whole(value: Any, text: str) -> Any:
 
 
 def _items(file: IO[bytes], path: Path, start: Start | None) -> Iterator[Record]:
-    reader = _ListReader(file, path)
-    reader.open(start)
-    number = start.number if start else 0
-    while reader.more(number):
-        yield Record(Start(reader.offset(), number), reader.value(number))
-        number += 1
+    """The values of a list, each found with the bracket or comma before it, where `Start` points.
 
-
-class _ListReader:
-    """A JSON list through a window of text that grows to the largest value and no further."""
-
-    def __init__(self, file: IO[bytes], path: Path):
-        self.file, self.path = file, path
-        self.decoder = json.JSONDecoder()
-        self.utf8 = codecs.getincrementaldecoder("utf-8")()
-        self.text, self.at = "", 0
-        self.counted, self.bytes = 0, 0  # characters of the window, and bytes of the file that end there
-        self.first, self.ended = True, False
-
-    def open(self, start: Start | None) -> None:
-        """Go to a value, or to the first."""
-        if start is not None:
-            self.bytes = start.offset
-            self.file.seek(start.offset)
-            return
-        if self.file.read(len(_BOM)) == _BOM:
-            self.bytes = len(_BOM)
-        self.file.seek(self.bytes)
-        self._next()  # the bracket, as `is_list` saw
-        self.at += 1
-
-    def offset(self) -> int:
-        """Bytes of the file before the next character."""
-        self.bytes += len(self.text[self.counted : self.at].encode())
-        self.counted = self.at
-        return self.bytes
-
-    def more(self, number: int) -> bool:
-        """Whether another value follows; passes the comma before it."""
-        character = self._next()
-        if character == "]":
-            self.at += 1
-            if self._next():
-                self._fail(number, "something follows the list's closing bracket")
-            return False
-        if not self.first:
-            if character != ",":
-                self._fail(number, f"expected ',' or ']', found {character!r}" if character else "cut off")
-            self.at += 1
-            if self._next() == "]":
-                self._fail(number, "a comma before the closing bracket")
-        self.first = False
-        return True
-
-    def value(self, number: int) -> Any:
-        """Parse the value that begins here."""
-        wanted = CHUNK
-        while True:
-            try:
-                value, end = self.decoder.raw_decode(self.text, self.at)
-            except RecursionError as error:
-                self._fail(number, str(error))
-            except json.JSONDecodeError as error:
-                cut = error.msg.startswith("Unterminated string") or error.pos > len(self.text) - 16
-                if self.ended or not cut:
-                    self._fail(number, f"{error.msg}, {error.pos - self.at} characters into the value")
-            else:
-                # A number may go on behind the window.
-                if end < len(self.text) or self.ended:
-                    begin, self.at = self.at, end
-                    return _whole(value, self.text[begin:end])
-            self._read(wanted)
-            wanted *= 2
-
-    def _next(self) -> str:
-        """The next character that is no white space, without passing it; "" at the end."""
-        while True:
-            while self.at < len(self.text) and self.text[self.at] in " \t\r\n":
-                self.at += 1
-            if self.at < len(self.text):
-                return self.text[self.at]
-            if self.ended:
-                return ""
-            self._read(CHUNK)
-
-    def _read(self, size: int) -> None:
-        data = self.file.read(size)
-        self.ended = not data
+    The file is read through a window of Latin-1, in which characters are bytes: JSON's own signs are ASCII,
+    and a place in the window is a place in the file. The window grows to the longest value and no further.
+    """
+    offset, number = start or Start(len(_BOM) if file.read(len(_BOM)) == _BOM else 0, 0)
+    file.seek(offset)
+    window, at, ended = "", 0, False
+    while True:
         try:
-            more = self.utf8.decode(data, final=self.ended)
-        except UnicodeDecodeError as error:
-            raise DataError(f"{self.path} is not UTF-8 ({error.reason}). Save the file as UTF-8.") from error
-        self.offset()
-        self.text, self.at, self.counted = self.text[self.at :] + more, 0, 0
+            value, begin, end = _value(window, at, number)
+            cut = end == len(window)  # what follows may belong to a number, or be no white space
+        except _Broken as broken:
+            if ended or not broken.cut:
+                raise DataError(
+                    f"{path}, index {number}: not a JSON list ({broken}). What follows cannot be read; "
+                    "correct the file, or write one JSON object per line, of which bad ones can be skipped."
+                ) from None
+            cut = True
+        if cut and not ended:
+            data = file.read(max(CHUNK, len(window) - at))
+            window, offset, at, ended = window[at:] + data.decode("latin-1"), offset + at, 0, not data
+        elif begin == end:
+            return
+        else:
+            text = window[begin:end]
+            value = _whole(value, text) if text.isascii() else _parsed(text.encode("latin-1"))
+            yield Record(Start(offset + at, number), value)
+            at, number = end, number + 1
 
-    def _fail(self, number: int, why: str) -> None:
-        raise DataError(
-            f"{self.path}, index {number}: not a JSON list ({why}). What follows cannot be read; correct the "
-            "file, or write one JSON object per line, of which bad ones can be skipped."
-        )
+
+class _Broken(Exception):
+    """No JSON list; `cut` if more of the file could make it one."""
+
+    def __init__(self, why: str, cut: bool):
+        super().__init__(why)
+        self.cut = cut
+
+
+def _value(window: str, at: int, number: int) -> tuple[Any, int, int]:
+    """The next value of a list, where it begins and where it ends; twice the window's end behind the last.
+
+    Args:
+        window: A part of the file.
+        at: The place in it before the bracket or the comma of the value.
+        number: The value's index.
+
+    Raises:
+        _Broken: If there is none.
+    """
+    at = _SPACES.match(window, at).end()
+    sign = window[at : at + 1]
+    if sign != "]" or not number:
+        if sign != ("," if number else "["):
+            raise _Broken(f"expected ',' or ']', found {sign!r}" if sign else "cut off", not sign)
+        at = _SPACES.match(window, at + 1).end()
+        sign = window[at : at + 1]
+        if sign == "]" and number:
+            raise _Broken("a comma before the closing bracket", False)
+    if sign == "]":
+        at = _SPACES.match(window, at + 1).end()
+        if at < len(window):
+            raise _Broken("something follows the list's closing bracket", False)
+        return None, at, at
+    try:
+        value, end = _DECODER.raw_decode(window, at)
+    except RecursionError as error:
+        raise _Broken(str(error), False) from None
+    except json.JSONDecodeError as error:
+        cut = error.msg.startswith("Unterminated string") or error.pos > len(window) - 16
+        raise _Broken(f"{error.msg}, {error.pos - at} bytes into the value", cut) from None
+    return value, at, end

@@ -10,11 +10,10 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from ..processing.images.reference import resolve
-from .conversations import answered, started
+from .conversations import Marks, answered, started
 from .passes.column_types import IMAGES, MESSAGES, Columns
 from .passes.options import column_names
 from .passes.report import LoadReport, OnError, check_on_error
-from .turns import Marks
 from .undecoded import undecoded
 
 PEEKED = 100  # rows of a stream without features

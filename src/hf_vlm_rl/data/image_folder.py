@@ -10,13 +10,13 @@ import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
+from .conversations import Marks, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.json_file import Record, Start
 from .passes.options import BuildOptions
 from .passes.report import LoadReport, OnError
 from .passes.second_pass import build
-from .turns import Marks, Turns
 
 CHOICES = "{choices}"
 _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names

@@ -10,13 +10,12 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import split_turns, started
+from .conversations import Marks, column_images, split_turns, started
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
-from .turns import Marks, column_images
 
 READ = frozenset({"conversations", "image", "images", "video", "videos"})
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from ..processing.images.reference import is_image_list, parse
+
 FORMATS = {
     ".jsonl": "json",
     ".json": "json",
@@ -89,8 +91,8 @@ class _Rows:
             }
 
     def _placed(self, value: Any) -> Any:
-        if isinstance(value, list):
+        if is_image_list(value):
             return [self._placed(each) for each in value]
-        if self.folder is None or not isinstance(value, str) or ":" in value:  # file:, data:, https:
+        if self.folder is None or not isinstance(value, str):
             return value
-        return str(self.folder / value)
+        return parse(value, str(self.folder))["path"] or value  # a data: URL has no path

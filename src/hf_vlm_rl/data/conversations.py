@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
-from ..processing.images.reference import Reference, resolve
+from ..processing.images.reference import Reference, as_list
+from .passes.image_check import stored_image
 
 ROLES = {
     "human": "user",
@@ -123,8 +124,8 @@ class Turns:
         if kind in ("image", "image_url"):
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
-            payload = {name: value for name, value in block.items() if name != "type" and value is not None}
-            self.images.append(resolve(payload, self.folder) if payload else None)
+            fields = {name: value for name, value in block.items() if name != "type" and value is not None}
+            self.images.append(stored_image(fields, self.folder) if fields else None)
             return IMAGE
         raise DataError(
             f"{self._turn()} has the block {str(block)[:80]!r}; expected {{'type': 'text', 'text': ...}} or "
@@ -137,7 +138,7 @@ def plain(messages: Iterable[Mapping[str, Any]]) -> str:
     return "".join(block["text"] for message in messages for block in message["content"])
 
 
-def column_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
+def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
     """The images that stand in a row's `image` or `images`.
 
     Raises:
@@ -150,8 +151,7 @@ def column_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
         raise DataError("the row has a video; expected images or text")
     if not given:
         return []
-    images = given[0] if isinstance(given[0], list) else [given[0]]
-    return [resolve(image, folder) for image in images]
+    return [stored_image(image, folder) for image in as_list(given[0])]
 
 
 def started(messages: Any, marks: Marks, folder: str, system: str | None, name: str) -> Turns:

@@ -9,9 +9,10 @@ from typing import Any
 from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
-from ..processing.images.reference import resolve
+from ..processing.images.reference import as_list
 from .conversations import Marks, answered, started
 from .passes.column_types import IMAGES, MESSAGES, Columns
+from .passes.image_check import stored_image
 from .passes.options import column_names
 from .passes.report import LoadReport, OnError, check_on_error
 from .undecoded import undecoded
@@ -82,11 +83,8 @@ class Mapped:
         return row[source] if source in row else source.format_map(row)
 
     def _images(self, row: Mapping[str, Any]) -> list[Any]:
-        images = []
-        for column in self.images:
-            value = row[column]
-            images += value if isinstance(value, list) else [value]
-        return [resolve(image, self.folder) for image in images if image is not None]
+        images = [image for column in self.images for image in as_list(row[column])]
+        return [stored_image(image, self.folder) for image in images if image is not None]
 
 
 def from_dataset(

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, column_images, split_turns, started
+from .conversations import Marks, row_images, split_turns, started
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
@@ -50,7 +50,7 @@ class LlavaReader:
             raise DataError(f"the row has {sorted(record)}; expected 'conversations', and 'image' for images")
         options = self.options
         turns = started(record["conversations"], self._marks, self.folder, options.system, "conversations")
-        images = column_images(record, self.folder)
+        images = row_images(record, self.folder)
         columns = split_turns(turns, images, options.answer, options.completion)
         return columns, options.extras(record, READ, self.kinds)
 

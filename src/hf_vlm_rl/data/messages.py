@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns, answered, column_images, split_turns, started
+from .conversations import Marks, Turns, answered, row_images, split_turns, started
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
@@ -60,7 +60,7 @@ class MessagesReader:
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
-        images = column_images(record, self.folder)
+        images = row_images(record, self.folder)
         if self.form == "messages":
             turns = self._started(record["messages"], "messages")
             return split_turns(turns, images, self.options.answer, self.options.completion), extras

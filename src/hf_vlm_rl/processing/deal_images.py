@@ -5,7 +5,8 @@ from typing import Any
 import PIL.Image
 
 from ..errors import ImageError
-from .images.read import is_image_list, load_rgb
+from .images.read import load_rgb
+from .images.reference import as_list, is_image_list
 
 
 def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[PIL.Image.Image]]:
@@ -34,8 +35,7 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[P
                 f"Got images for {len(images)} rows but text for {len(rows)}. "
                 "Pass one list of images (or None) per row."
             )
-        nested = [[] if entry is None else entry for entry in images]
-        by_row = [list(entry) if is_image_list(entry) else [entry] for entry in nested]
+        by_row = [as_list(entry) for entry in images]
     else:
         by_row = _deal(list(images), counts)
     for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):

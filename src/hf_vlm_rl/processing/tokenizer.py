@@ -24,7 +24,7 @@ from .conversation import check_no_placeholder, fill_images, normalize, without_
 from .deal_images import images_by_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
-from .images.read import is_image_list
+from .images.reference import is_image_list
 from .images.stored import RowNote
 from .notes import keep_text_prompt
 from .padding import pad_batch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .conversation import fill_images
-from .images.read import is_image_list
+from .images.reference import column_images
 
 COLUMNS = ("prompt", "completion", "completion_ids")
 
@@ -71,7 +71,7 @@ def read(index: int, row: Mapping[str, Any]) -> Row:
             "messages), image or images, and what the reward functions read."
         )
     if not isinstance(prompt, str):
-        prompt = fill_images(prompt, _images(row))
+        prompt = fill_images(prompt, column_images(row))
     return Row(index, prompt, {name: value for name, value in row.items() if name not in COLUMNS})
 
 
@@ -84,7 +84,7 @@ def encode(processing: Any, index: int, row: Mapping[str, Any]) -> Encoded:
     try:
         prompt = read(index, row).prompt
         if isinstance(prompt, str):
-            images = _images(row)
+            images = column_images(row)
             batch = processing(text=[prompt], images=[images] if images else None)
         else:
             continued = prompt[-1].get("role") == "assistant"
@@ -101,15 +101,6 @@ def encode(processing: Any, index: int, row: Mapping[str, Any]) -> Encoded:
         at = "" if message.startswith(f"Row {index}") else f"Row {index}: "
         raise type(error)(at + message) from error
     return Encoded(list(batch["input_ids"][0]), batch.get("pixel_values"))
-
-
-def _images(row: Mapping[str, Any]) -> list:
-    if row.get("images") is not None:
-        return list(row["images"]) if is_image_list(row["images"]) else [row["images"]]
-    image = row.get("image")
-    if image is None:
-        return []
-    return list(image) if is_image_list(image) else [image]
 
 
 def _words(message: Mapping[str, Any]) -> str:

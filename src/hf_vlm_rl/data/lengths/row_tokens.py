@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import DataError
 from ...processing.conversation import fill_images
-from ..undecoded import column_images
+from ...processing.images.reference import column_images
 from .stand_in import Counter
 
 

@@ -1,20 +1,39 @@
-"""References to images in rows, as what `datasets.Image` stores, and whether their files are there."""
+"""Images in rows as `datasets.Image` stores them, and whether their files are there."""
 
 import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
 
 import PIL.Image
+from datasets import Image
 
-from ...processing.images.reference import (
-    Reference,
-)
+from ...errors import DataError, ImageError
+from ...processing.images.reference import Reference, is_url, parse, payload
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
 _THREADS = 8
+
+
+def stored_image(value: Any, folder: str) -> Reference:
+    """What an image field of a row says.
+
+    Args:
+        value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
+        folder: Absolute; paths are relative to it.
+
+    Raises:
+        DataError: If it is no image.
+    """
+    try:
+        image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
+        if isinstance(image, PIL.Image.Image):
+            return Image().encode_example(image)
+        return parse(value, folder)
+    except ImageError as error:
+        raise DataError(str(error)) from error
 
 
 class ImageCheck:
@@ -56,7 +75,7 @@ class ImageCheck:
 
 def _file(reference: Reference) -> str | None:
     path = reference["path"]
-    return None if path is None or path[:8].lower().startswith(("http://", "https://")) else path
+    return None if path is None or is_url(path) else path
 
 
 @lru_cache(_SEEN)

@@ -21,19 +21,20 @@ _EXIF_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 _KEYWORD = max(map(len, _EXIF_TEXTS))
 
 
-def image_size(image: Any) -> tuple[int, int]:
+def image_size(image: Any, fetch: bool = True) -> tuple[int, int]:
     """Width and height, in pixels, that `load_rgb` would give.
 
     Args:
         image: What `load_rgb` takes. Nothing but arrays, images at http(s) addresses and formats without a
             clear header are decoded; a file whose header is fine and whose pixels are broken passes.
+        fetch: Fetch images at http(s) addresses. Otherwise they are errors.
 
     Raises:
         ImageError: If there is no such file, or it is no image.
     """
     if isinstance(image, PIL.Image.Image):
         return _turned(image, image.getexif())
-    source = _file_of(image)
+    source = _file_of(image, fetch)
     if source is not None:
         try:
             with PIL.Image.open(source) as opened:
@@ -45,14 +46,18 @@ def image_size(image: Any) -> tuple[int, int]:
     return load_rgb(image).size
 
 
-def _file_of(image: Any) -> str | BinaryIO | None:
+def _file_of(image: Any, fetch: bool) -> str | BinaryIO | None:
     try:
         reference = parse(image)
     except ImageError:  # an array, or nothing that `load_rgb` takes either
         return None
     if reference["bytes"] is not None:
         return io.BytesIO(reference["bytes"])
-    return None if is_url(reference["path"]) else reference["path"]
+    if not is_url(reference["path"]):
+        return reference["path"]
+    if not fetch:
+        raise ImageError(f"The image {reference['path'][:200]!r} is not here. Expected an image or its file.")
+    return None
 
 
 def _upright(opened: PIL.Image.Image) -> tuple[int, int] | None:

@@ -4,7 +4,7 @@ Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,10 +21,12 @@ class RowImages:
     Attributes:
         tickets: In the order of the row's placeholders.
         tail: Prompt tokens after the last image token; None if not carried.
+        inside: The tickets came inside the ids, from a trainer that knows nothing of images.
     """
 
     tickets: tuple[int, ...]
     tail: int | None = None
+    inside: bool = False
 
 
 def carries_tickets(pixel_values: Any) -> bool:
@@ -37,11 +39,14 @@ def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
     if pixel_values is not None or input_ids is None or kwargs.get("mm_encoder_outputs"):
         return False
-    placeholder_id = backbone.processing_class.state.placeholder_id
-    return not _continues(kwargs) and bool((input_ids == placeholder_id).any())
+    if cached_tokens(kwargs) and input_ids.shape[1] == 1:
+        return False  # a step of decoding: no ticket is as short as one token
+    return bool((input_ids == backbone.processing_class.state.placeholder_id).any())
 
 
-def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
+def locate(
+    backbone: Any, kwargs: dict[str, Any], cached: int = 0
+) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Find the images of each row and put clean ids in place of carried tickets; nothing is encoded.
 
     Args:
@@ -49,9 +54,12 @@ def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[
         kwargs: The arguments of its forward. Tickets come as integer `pixel_values`, or inside
             `input_ids`. Floating-point `pixel_values`, ready `mm_encoder_outputs`, rows without
             images and cached decoding steps pass through untouched.
+        cached: How many of the first tokens of `input_ids` the model has seen (`generate` is given
+            whole rows, a forward only the rest). Their images are left out; tickets beside the ids may
+            be those of all images or of the new ones alone.
 
     Returns:
-        The arguments without tickets, and the images of each row; None where tickets do not tell.
+        The arguments without tickets, and the new images of each row; None where tickets do not tell.
 
     Raises:
         ImageError: If a row has placeholders but no image, or another number of them.
@@ -67,18 +75,54 @@ def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
         return kwargs, None
     if beside:
-        rows = _rows_beside(processing, input_ids, pixel_values)
-    elif _continues(kwargs):
-        return kwargs, None
+        rows = _rows_beside(processing, input_ids, pixel_values, cached)
     elif tickets_inside(backbone, kwargs):
         input_ids, rows = _rows_inside(processing, input_ids)
+        rows = _behind(processing, rows, input_ids, cached)
+    elif cached_tokens(kwargs):
+        return kwargs, None
     else:
         return kwargs, [RowImages(())] * len(input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     return kwargs | {"input_ids": input_ids}, rows
 
 
-def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
+def _rows_beside(
+    processing: Any, input_ids: torch.Tensor, carried: torch.Tensor, cached: int
+) -> list[RowImages]:
+    """The images behind the cached tokens, from tickets of all images or of those alone."""
+    if cached:
+        places = input_ids == processing.state.placeholder_id
+        tokens = sum(_tokens(processing, ticket, 0) for ticket, *_ in carried.tolist())
+        if tokens == int(places.sum()):
+            return _behind(processing, _deal(processing, input_ids, carried), input_ids, cached)
+    return _deal(processing, input_ids[:, cached:], carried)
+
+
+def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cached: int) -> list[RowImages]:
+    """The images of rows whose tokens lie behind the cached ones.
+
+    Raises:
+        ImageError: If the cache ends inside an image.
+    """
+    if not cached:
+        return rows
+    seen = (input_ids[:, :cached] == processing.state.placeholder_id).sum(dim=1).tolist()
+    left = []
+    for number, (row, tokens) in enumerate(zip(rows, seen, strict=True)):
+        tickets = list(row.tickets)
+        while tokens > 0 and tickets:
+            tokens -= _tokens(processing, tickets.pop(0), number)
+        if tokens != 0:
+            raise ImageError(
+                f"Row {number}: the {cached} cached tokens end inside an image. Expected a cache that ends "
+                "before or after it."
+            )
+        left.append(replace(row, tickets=tuple(tickets)))
+    return left
+
+
+def _deal(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
     """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
     counts = (input_ids == processing.state.placeholder_id).sum(dim=1).tolist()
     remaining = carried.tolist()
@@ -118,7 +162,7 @@ def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor
         store = processing.image_store
         tail = store.row(tickets[-1]).tail if tickets else None
         clean.append(restored)
-        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail))
+        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail, inside=True))
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
 
 
@@ -129,6 +173,7 @@ def _tokens(processing: Any, ticket: int, row: int) -> int:
         raise TicketError(f"Row {row}: {error}") from error
 
 
-def _continues(kwargs: Mapping[str, Any]) -> bool:
+def cached_tokens(kwargs: Mapping[str, Any]) -> int:
+    """How many tokens of each row are in the cache that a call was given."""
     cache = kwargs.get("past_key_values")
-    return cache is not None and cache.get_seq_length() > 0
+    return 0 if cache is None else int(cache.get_seq_length())

@@ -11,6 +11,7 @@ Saved, it is the native processor: same files, same `processor_class`.
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +36,10 @@ from .ticket_codec import TicketCodec
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
+
+
+# Set in the thread that asks what the native processor passes to `_process_images`.
+_capturing: ContextVar[bool] = ContextVar("hf_vlm_rl_capturing", default=False)
 
 
 class _Captured(Exception):
@@ -257,15 +262,24 @@ class VLMTokenizer(Retyped):
         Raises:
             TicketError: If the store does not have the image.
         """
-        cached = self._vlm.processed.get(ticket)
+        key = (ticket, self.image_settings())
+        cached = self._vlm.processed.get(key)
         if cached is None:
             source = self._vlm.store.source(ticket)
             if source != ticket:
                 return self.processed(source)
             stored = self._vlm.store.get(ticket)
             cached = self._process_one(stored.image, stored.options)
-            self._vlm.processed.put(ticket, cached)
+            self._vlm.processed.put(key, cached)
         return cached
+
+    def image_settings(self) -> str:
+        """Everything the native image processor's result depends on besides the image, comparable."""
+        return f"{self._image_processor_settings()}{self._default_images_kwargs()}"
+
+    def _image_processor_settings(self) -> str:
+        values = vars(self.image_processor).items()
+        return repr([(name, value) for name, value in values if not name.startswith("_")])
 
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
@@ -316,7 +330,7 @@ class VLMTokenizer(Retyped):
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.
-        if self._vlm.capture_images_kwargs:
+        if _capturing.get():
             raise _Captured(images_kwargs)
         flat = [image for row in images for image in (row if is_image_list(row) else [row])]
         defaults = self._default_images_kwargs()
@@ -354,17 +368,17 @@ class VLMTokenizer(Retyped):
 
     def _default_images_kwargs(self) -> dict[str, Any]:
         """What the native `__call__` passes to `_process_images` when the caller asks for nothing."""
-        state = self._vlm
-        if state.images_defaults is None:
-            probe = PIL.Image.new("RGB", (64, 64))
-            state.capture_images_kwargs = True
+        settings = self._image_processor_settings()
+        defaults = self._vlm.images_defaults.get(settings)
+        if defaults is None:
+            token = _capturing.set(True)
             try:
-                super().__call__(images=[[probe]], text=[self.image_token])
+                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self.image_token])
             except _Captured as captured:
-                state.images_defaults = captured.images_kwargs
+                defaults = self._vlm.images_defaults[settings] = captured.images_kwargs
             finally:
-                state.capture_images_kwargs = False
-        return dict(state.images_defaults)
+                _capturing.reset(token)
+        return dict(defaults)
 
     def _erase_tickets(self, ids: Any) -> Any:
         if isinstance(ids, torch.Tensor | np.ndarray):

@@ -29,7 +29,7 @@ class ProcessedImage:
 
 
 class ImageCache:
-    """Least-recently-used cache from ticket to `ProcessedImage`.
+    """Least-recently-used cache of `ProcessedImage`.
 
     Args:
         limit_bytes: Bound of the tensors held, in bytes. The newest entry always stays.
@@ -37,23 +37,23 @@ class ImageCache:
 
     def __init__(self, limit_bytes: int):
         self.limit_bytes = limit_bytes
-        self._entries: OrderedDict[int, ProcessedImage] = OrderedDict()
+        self._entries: OrderedDict[tuple[int, str], ProcessedImage] = OrderedDict()
         self._used = 0
 
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, ticket: int) -> ProcessedImage | None:
+    def get(self, key: tuple[int, str]) -> ProcessedImage | None:
         """The entry, or None."""
-        if ticket in self._entries:
-            self._entries.move_to_end(ticket)
-        return self._entries.get(ticket)
+        if key in self._entries:
+            self._entries.move_to_end(key)
+        return self._entries.get(key)
 
-    def put(self, ticket: int, entry: ProcessedImage) -> None:
+    def put(self, key: tuple[int, str], entry: ProcessedImage) -> None:
         """Add an entry and drop the least recently used ones beyond the bound."""
-        if ticket in self._entries:
+        if key in self._entries:
             return
-        self._entries[ticket] = entry
+        self._entries[key] = entry
         self._used += entry.nbytes
         while self._used > self.limit_bytes and len(self._entries) > 1:
             self._used -= self._entries.popitem(last=False)[1].nbytes

@@ -40,10 +40,11 @@ def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str
             found = next((string for string in placeholders if string in text), None)
             if found is not None:
                 raise ImageError(
-                    f"Row {row}, message {position} ({message.get('role')}): the text contains "
-                    f"{found!r}, this model's placeholder for an image. Give images as "
+                    f"the text contains {found!r}, this model's placeholder for an image. Give images as "
                     '{"type": "image"} blocks or in an image column, and remove or rephrase the '
-                    "placeholder in the text."
+                    "placeholder in the text.",
+                    row,
+                    f"message {position} ({message.get('role')})",
                 )
 
 

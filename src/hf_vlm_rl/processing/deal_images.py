@@ -38,14 +38,18 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[P
         by_row = [as_list(entry) for entry in images]
     else:
         by_row = _deal(list(images), counts)
-    for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):
-        if len(own) != count:
+    for index, (images_of_row, count) in enumerate(zip(by_row, counts, strict=True)):
+        if len(images_of_row) != count:
             raise ImageError(
-                f"Row {index} has {count} image placeholders ({placeholder!r}) but "
-                f"{len(own)} images. Pass one image per placeholder, in order; where the text "
-                f"only talks about {placeholder!r}, rephrase it."
+                f"{count} image placeholders ({placeholder!r}) but {len(images_of_row)} images. Pass one "
+                "image per placeholder, in order; where the text only talks about "
+                f"{placeholder!r}, rephrase it.",
+                index,
             )
-    return [[_load(image, row, index) for index, image in enumerate(own)] for row, own in enumerate(by_row)]
+    return [
+        [_load(image, row, index) for index, image in enumerate(images_of_row)]
+        for row, images_of_row in enumerate(by_row)
+    ]
 
 
 def _deal(images: list, counts: list[int]) -> list[list]:
@@ -62,4 +66,4 @@ def _load(image: Any, row: int, index: int) -> Any:
     try:
         return load_rgb(image)
     except ImageError as error:
-        raise ImageError(f"Row {row}, image {index}: {error}") from error
+        raise ImageError(str(error), row, f"image {index}") from error

@@ -298,14 +298,15 @@ class VLMTokenizer(Retyped):
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)
         except ValueError as error:  # ImageError included
-            raise ImageError(f"Row {index}: {error}") from error
+            raise ImageError(str(error), index) from error
         except TypeError as error:
             if not images or not kwargs.get("truncation"):
                 raise
             # Idefics3's processor looks for the end of an image that is no longer there.
             raise ImageError(
-                f"Row {index}: truncation to {kwargs.get('max_length')} tokens cut an image. "
-                "Raise max_length or drop the row."
+                f"truncation to {kwargs.get('max_length')} tokens cut an image. Raise max_length or drop the "
+                "row.",
+                index,
             ) from error
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
@@ -319,9 +320,10 @@ class VLMTokenizer(Retyped):
         found = ids.count(self._vlm.placeholder_id)
         if found != expected:
             raise ImageError(
-                f"Row {row} has {found} image tokens where its {len(images)} images have {expected}. "
-                "Either its text contains the placeholder literally (rephrase it), or truncation "
-                "cut an image (raise max_length)."
+                f"{found} image tokens where its {len(images)} images have {expected}. Either its text "
+                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
+                "max_length).",
+                row,
             )
         if not self._vlm.family.prefix_attention:
             return [[ticket] for ticket in tickets]

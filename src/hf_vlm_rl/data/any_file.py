@@ -92,7 +92,7 @@ class _Rows:
 
     def _placed(self, value: Any) -> Any:
         if is_image_list(value):
-            return [self._placed(each) for each in value]
+            return [self._placed(image) for image in value]
         if self.folder is None or not isinstance(value, str):
             return value
         return parse(value, str(self.folder))["path"] or value  # a data: URL has no path

@@ -65,13 +65,13 @@ class Turns:
         Raises:
             DataError: If the role is unknown or the content neither a string nor blocks.
         """
-        known = ROLES.get(role) if isinstance(role, str) else None
-        if known is None:
+        speaker = ROLES.get(role) if isinstance(role, str) else None
+        if speaker is None:
             raise DataError(f"{self._turn()} is said by {role!r}; expected one of {sorted(ROLES)}")
         if isinstance(content, str):
             if self.marks.mark not in content:
                 blocks = [text_block(content)]
-            elif known == "assistant":
+            elif speaker == "assistant":
                 raise DataError(
                     f"{self._turn()} (assistant) contains {self.marks.mark!r}; expected it in what the user "
                     "says: answers have no images"
@@ -80,12 +80,12 @@ class Turns:
                 blocks = self.marks.blocks(content)
                 self.images += [None] * blocks.count(IMAGE)
         elif isinstance(content, list):
-            blocks = [self._block(block, known) for block in content]
+            blocks = [self._block(block, speaker) for block in content]
         else:
             raise DataError(
                 f"{self._turn()} has the content {str(content)[:80]!r}; expected a string or blocks"
             )
-        self.messages.append({"role": known, "content": blocks})
+        self.messages.append({"role": speaker, "content": blocks})
 
     def _turn(self) -> str:
         return f"turn {len(self.messages)}"
@@ -112,8 +112,8 @@ class Turns:
                 f"{empty} place(s) for images in the text ({self.marks.mark!r} or image blocks), but "
                 f"{len(images)} image(s); expected one per place, or no place at all"
             )
-        given = iter(images)
-        return [next(given) if each is None else each for each in self.images]
+        unplaced = iter(images)
+        return [next(unplaced) if image is None else image for image in self.images]
 
     def _block(self, block: Any, role: str) -> dict[str, Any]:
         if isinstance(block, str):
@@ -144,14 +144,12 @@ def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
     Raises:
         DataError: If both are there, or one is no image.
     """
-    given = [row[name] for name in ("image", "images") if row.get(name) is not None]
-    if len(given) > 1:
+    filled = [row[name] for name in ("image", "images") if row.get(name) is not None]
+    if len(filled) > 1:
         raise DataError("both 'image' and 'images' are given; expected one of them")
     if row.get("video") is not None or row.get("videos") is not None:
         raise DataError("the row has a video; expected images or text")
-    if not given:
-        return []
-    return [stored_image(image, folder) for image in as_list(given[0])]
+    return [stored_image(image, folder) for images in filled for image in as_list(images)]
 
 
 def started(messages: Any, marks: Marks, folder: str, system: str | None, name: str) -> Turns:
@@ -204,10 +202,10 @@ def split_turns(
     """
     placed = turns.place(images)
     messages = turns.messages
-    asked = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
-    if not asked:
+    questions = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
+    if not questions:
         raise DataError(f"no turn of a user; expected one of {[r for r in ROLES if ROLES[r] == 'user']}")
-    prompt, rest = messages[: asked[-1] + 1], messages[asked[-1] + 1 :]
+    prompt, rest = messages[: questions[-1] + 1], messages[questions[-1] + 1 :]
     if len(rest) > 1 or (rest and rest[0]["role"] != "assistant"):
         raise DataError(
             f"after the last turn of the user come {[turn['role'] for turn in rest]}; expected one answer "
@@ -215,10 +213,10 @@ def split_turns(
         )
     if completion and not rest:
         raise DataError("the conversation ends with the user; expected an answer, for the completion")
-    made = {"prompt": prompt, "images": placed}
+    columns = {"prompt": prompt, "images": placed}
     if answer is not None:
-        made[answer] = plain(rest) if rest else None
-    return made | ({"completion": rest} if completion else {})
+        columns[answer] = plain(rest) if rest else None
+    return columns | ({"completion": rest} if completion else {})
 
 
 def _add(turns: Turns, messages: list, name: str) -> None:

@@ -50,8 +50,7 @@ class FolderReader:
             turns.add("system", self.system)
         turns.add("user", self.question)
         images = turns.place([{"path": os.path.join(self.root, record["file"]), "bytes": None}])
-        made = {"prompt": turns.messages, "images": images, self.answer: record["class"]}
-        return made, {}
+        return {"prompt": turns.messages, "images": images, self.answer: record["class"]}, {}
 
 
 @dataclass(frozen=True)
@@ -155,8 +154,8 @@ def load_image_folder(
     unlisted = [name for name in classes if choices is not None and name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
-    asked = question.replace(CHOICES, ", ".join(choices or classes))
-    source = FolderSource(root, files, FolderReader(root, asked, answer, system))
+    question = question.replace(CHOICES, ", ".join(choices or classes))
+    source = FolderSource(root, files, FolderReader(root, question, answer, system))
     if on_error == "raise":
         _refuse(source)
     return build([Part(source)], options)

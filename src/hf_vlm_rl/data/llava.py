@@ -82,7 +82,7 @@ def load_llava(
     """
     row_options, build_options = split_options(options)
     parts = [
-        Part(JsonSource(Path(each), LlavaReader(folder_of(each, image_folder), row_options)))
-        for each in paths_of(path)
+        Part(JsonSource(Path(file), LlavaReader(folder_of(file, image_folder), row_options)))
+        for file in paths_of(path)
     ]
     return build(parts, build_options)

@@ -53,10 +53,10 @@ class MessagesReader:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
-        found = form_of(record)
-        if found != self.form:
+        form = form_of(record)
+        if form != self.form:
             raise DataError(
-                f"the row is of the form {found!r} (it has {sorted(record)}), but the file's first row is of "
+                f"the row is of the form {form!r} (it has {sorted(record)}), but the file's first row is of "
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
@@ -65,25 +65,25 @@ class MessagesReader:
             turns = self._started(record["messages"], "messages")
             return split_turns(turns, images, self.options.answer, self.options.completion), extras
         prompt, answers = self._prompt(record)
-        made = {"prompt": prompt.messages, "images": prompt.place(images)}
-        return made | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
+        columns = {"prompt": prompt.messages, "images": prompt.place(images)}
+        return columns | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
 
     def _started(self, messages: Any, name: str) -> Turns:
         return started(messages, self._marks, self.folder, self.options.system, name)
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}
-        given = record.get("prompt")
-        if given is None:  # both conversations begin with it
+        messages = record.get("prompt")
+        if messages is None:  # both conversations begin with it
             chosen, rejected = record["chosen"], record["rejected"]
             if not isinstance(chosen, list) or not isinstance(rejected, list):
                 raise DataError("'chosen' and 'rejected' without 'prompt' are no conversations; add a prompt")
             same = 0
             while same < min(len(chosen), len(rejected)) - 1 and chosen[same] == rejected[same]:
                 same += 1
-            given, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
-        given = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        turns = self._started(given, "prompt")
+            messages, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        turns = self._started(messages, "prompt")
         if not any(turn["role"] == "user" for turn in turns.messages):
             raise DataError("'prompt' has no turn of a user; expected one")
         return turns, answers
@@ -156,6 +156,6 @@ def load_messages(
     """
     row_options, build_options = split_options(options)
     parts = [
-        Part(messages_source(each, folder_of(each, image_folder), row_options)) for each in paths_of(path)
+        Part(messages_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)
     ]
     return build(parts, build_options)

@@ -21,16 +21,16 @@ from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of
 
 FORMATS = ("llava", "messages")
-_FORM = re.compile(r"(all)|(first|end|random):([0-9]+(?:\.[0-9]+)?)(%?)")
+_STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 
 
 @dataclass(frozen=True)
 class Sample:
-    """`all`, `first:N`, `end:N` or `random:N`; N a number of rows or a percentage, such as `10%`.
+    """`first:N`, `end:N` or `random:N`; N a number of rows or a percentage, such as `10%`.
 
     Attributes:
-        text: What was written.
+        text: What was written, without spaces.
         seed: For `random`: the mixture's, and the number of the entry.
 
     Raises:
@@ -41,13 +41,14 @@ class Sample:
     seed: tuple[int, int]
 
     def __post_init__(self):
-        found = _FORM.fullmatch(self.text.replace(" ", ""))
-        if not found or (found[3] and not found[4] and "." in found[3]):
+        strategy = _STRATEGY.fullmatch(self.text)
+        if strategy is None:
             raise DataError(
                 f"sampling_strategy is {self.text!r}; expected all, first:N, end:N or random:N, N a number "
                 "of rows or a percentage such as 10%"
             )
-        if found[3] and (float(found[3]) == 0 or (found[4] and float(found[3]) > 100)):
+        number = float(strategy[2].rstrip("%"))
+        if number == 0 or (strategy[2].endswith("%") and number > 100):
             raise DataError(
                 f"sampling_strategy is {self.text!r}; expected at least one row, and 100% at most"
             )
@@ -60,14 +61,12 @@ class Sample:
         Raises:
             DataError: If there are not so many.
         """
-        found = _FORM.fullmatch(self.text.replace(" ", ""))
-        if found[1]:
-            return np.ones(total, dtype=bool)
-        number = math.ceil(float(found[3]) * total / 100) if found[4] else int(found[3])
+        end, amount = _STRATEGY.fullmatch(self.text).groups()
+        number = math.ceil(float(amount[:-1]) * total / 100) if amount.endswith("%") else int(amount)
         if number > total:
             raise DataError(f"sampling_strategy is {self.text!r}, but there are {total} rows; expected all")
         taken = np.zeros(total, dtype=bool)
-        match found[2]:
+        match end:
             case "first":
                 taken[:number] = True
             case "end":
@@ -119,16 +118,16 @@ def load_mixture(
 def _entries(path: str | os.PathLike) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            found = yaml.safe_load(file)
+            mixture = yaml.safe_load(file)
     except OSError as error:
         raise DataError(
             f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a yaml file."
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not yaml: {error}") from error
-    entries = found.get("datasets") if isinstance(found, Mapping) else None
+    entries = mixture.get("datasets") if isinstance(mixture, Mapping) else None
     if not isinstance(entries, list) or not entries:
-        raise DataError(f"{path} holds {str(found)[:80]!r}. Expected 'datasets:' with a list of entries.")
+        raise DataError(f"{path} holds {str(mixture)[:80]!r}. Expected 'datasets:' with a list of entries.")
     return entries
 
 
@@ -156,6 +155,6 @@ def _part(
         source = messages_source(path, folder, options)
     else:
         source = JsonSource(path, LlavaReader(folder, options))
-    strategy = str(entry.get("sampling_strategy") or "all")
+    strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")
     sample = None if strategy == "all" else Sample(strategy, (seed, position))
     return Part(source, str(entry.get("name") or entry["json_path"]), sample)

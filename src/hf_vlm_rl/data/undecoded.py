@@ -35,7 +35,7 @@ def undecoded(feature: Any) -> Any:
     if isinstance(feature, Image):
         return Image(mode=feature.mode, decode=False)
     if isinstance(feature, Mapping):
-        return {name: undecoded(each) for name, each in feature.items()}
+        return {name: undecoded(field) for name, field in feature.items()}
     if isinstance(feature, List | LargeList):
         changed = copy.copy(feature)
         changed.feature = undecoded(feature.feature)
@@ -82,8 +82,8 @@ def _walk(feature: Any, value: Any) -> Iterator[Any]:
     if isinstance(feature, Image):
         yield value
     elif isinstance(feature, Mapping):
-        for name, each in feature.items():
-            yield from _walk(each, value[name])
+        for name, field in feature.items():
+            yield from _walk(field, value[name])
     elif isinstance(feature, List | LargeList):
-        for each in value:
-            yield from _walk(feature.feature, each)
+        for item in value:
+            yield from _walk(feature.feature, item)

@@ -24,7 +24,7 @@ class RowTokens:
 
         Raises:
             DataError: If it lacks the columns; names it by `index`.
-            ImageError: If its images are unusable or do not fit its placeholders; likewise.
+            ImageError: If its images are unusable or do not fit its placeholders; names it by `index`.
         """
         with naming_row(index):
             return self._with_completions(row) if self.completions else self._prompt(row)
@@ -62,8 +62,8 @@ class RowTokens:
         )
 
     def _text(self, text: str, images: list | None = None) -> int:
-        given = [images] if images else None
-        return _length(self.counter.processing(text=[text], images=given, add_special_tokens=False))
+        images = [images] if images else None
+        return _length(self.counter.processing(text=[text], images=images, add_special_tokens=False))
 
 
 def _length(batch: Mapping[str, Any]) -> int:

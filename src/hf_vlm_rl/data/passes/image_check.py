@@ -53,23 +53,23 @@ class ImageCheck:
         if not self.exist:
             return [None] * len(rows)
         if self.verify:
-            files = {path for row in rows for each in row if (path := _file(each))}
+            files = {path for row in rows for image in row if (path := _file(image))}
             with ThreadPoolExecutor(_THREADS) as threads:
-                found = dict(zip(files, threads.map(_unreadable, files), strict=True))
-            look = found.__getitem__
+                faults = dict(zip(files, threads.map(_unreadable, files), strict=True))
+            look = faults.__getitem__
         else:
             look = _missing
         return [self._first(row, look) for row in rows]
 
     def _first(self, row: list[Reference], look: Callable[[str], str | None]) -> str | None:
-        for each in row:
-            wrong = None
-            if path := _file(each):
-                wrong = look(path)
-            elif self.verify and each["bytes"] is not None:
-                wrong = _undecodable(io.BytesIO(each["bytes"]), "of a data: URL")
-            if wrong is not None:
-                return wrong
+        for image in row:
+            fault = None
+            if path := _file(image):
+                fault = look(path)
+            elif self.verify and image["bytes"] is not None:
+                fault = _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
+            if fault is not None:
+                return fault
         return None
 
 

@@ -77,10 +77,10 @@ class RowsBuilder(datasets.ArrowBasedBuilder):
         return datasets.DatasetInfo()
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        found = self.config.plan()
-        self.info.features = found.features
-        self.info.description = found.report.to_json()
-        return [datasets.SplitGenerator(name=datasets.Split.TRAIN, gen_kwargs={"shards": found.shards})]
+        plan = self.config.plan()
+        self.info.features = plan.features
+        self.info.description = plan.report.to_json()
+        return [datasets.SplitGenerator(name=datasets.Split.TRAIN, gen_kwargs={"shards": plan.shards})]
 
     def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[Key, pa.Table]]:
         schema = self.info.features.arrow_schema

@@ -85,17 +85,17 @@ class JsonSource:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
-def paths_of(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:
+def paths_of(path: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:
     """One path or several, as several.
 
     Raises:
         ValueError: If there is none.
     """
-    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise ValueError("Got no files. Expected at least one path.")
     return paths

@@ -70,13 +70,13 @@ def test_text_only_rows_have_no_tickets(processing, images):
 @pytest.mark.parametrize(
     ("images", "message"),
     [
-        (None, r"Row 0 has 1 image placeholders .* but 0 images"),
+        (None, r"Row 0: 1 image placeholders .* but 0 images"),
         ([CAT], r"Got 1 images for 2 rows with \[1, 2\] image placeholders"),
         ([CAT] * 4, r"Got 4 images for 2 rows with \[1, 2\]"),
         (CAT, r"Got 1 images for 2 rows"),
-        ([[CAT], [CAT]], r"Row 1 has 2 image placeholders .* but 1 images"),
-        ([[CAT, CAT], [CAT]], r"Row 0 has 1 image placeholders .* but 2 images"),
-        ([None, [CAT, CAT]], r"Row 0 has 1 image placeholders .* but 0 images"),
+        ([[CAT], [CAT]], r"Row 1: 2 image placeholders .* but 1 images"),
+        ([[CAT, CAT], [CAT]], r"Row 0: 1 image placeholders .* but 2 images"),
+        ([None, [CAT, CAT]], r"Row 0: 1 image placeholders .* but 0 images"),
         ([[CAT]], r"Got images for 1 rows but text for 2"),
         ([[CAT], [CAT, CAT], []], r"Got images for 3 rows but text for 2"),
     ],
@@ -95,7 +95,7 @@ def test_an_unusable_image_names_its_row_and_place(processing, tmp_path):
 
 def test_a_literal_placeholder_in_plain_text_names_the_row(processing):
     texts = [text_of(processing, "fine"), f"what does {processing.image_token} mean?"]
-    with pytest.raises(ImageError, match=r"Row 1 has 1 image placeholders .* but 0 images"):
+    with pytest.raises(ImageError, match=r"Row 1: 1 image placeholders .* but 0 images"):
         processing(text=texts)
 
 

@@ -163,7 +163,7 @@ def _score(
         return [[] for _ in functions], texts
     arguments = {
         "prompts": [row.prompt for row, _ in repeated],
-        "completions": [row.said(one.text) for row, one in repeated],
+        "completions": [row.completion(one.text) for row, one in repeated],
         "completion_ids": [one.ids for _, one in repeated],
     }
     arguments |= columns_as_lists([row.columns for row, _ in repeated])

@@ -23,7 +23,7 @@ from .conversation import check_no_placeholder, fill_images, normalize, without_
 from .deal_images import images_by_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
-from .images.read import is_image_list
+from .images.reference import is_image_list
 from .images.stored import RowNote
 from .notes import keep_text_prompt
 from .padding import pad_batch
@@ -293,14 +293,15 @@ class VLMTokenizer(Retyped):
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)
         except ValueError as error:  # ImageError included
-            raise ImageError(f"Row {index}: {error}") from error
+            raise ImageError(str(error), index) from error
         except TypeError as error:
             if not images or not kwargs.get("truncation"):
                 raise
             # Idefics3's processor looks for the end of an image that is no longer there.
             raise ImageError(
-                f"Row {index}: truncation to {kwargs.get('max_length')} tokens cut an image. "
-                "Raise max_length or drop the row."
+                f"truncation to {kwargs.get('max_length')} tokens cut an image. Raise max_length or drop the "
+                "row.",
+                index,
             ) from error
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
@@ -314,9 +315,10 @@ class VLMTokenizer(Retyped):
         found = ids.count(self._vlm.placeholder_id)
         if found != expected:
             raise ImageError(
-                f"Row {row} has {found} image tokens where its {len(images)} images have {expected}. "
-                "Either its text contains the placeholder literally (rephrase it), or truncation "
-                "cut an image (raise max_length)."
+                f"{found} image tokens where its {len(images)} images have {expected}. Either its text "
+                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
+                "max_length).",
+                row,
             )
         if not self._vlm.family.prefix_attention:
             return [(ticket, None) for ticket in tickets]

@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from inspect import isabstract
 from threading import Thread
 
 import pytest
@@ -24,7 +25,8 @@ def as_messages(text):
 
 def test_every_exported_reward_has_a_case():
     tested = {type(case.reward).__name__ for case in CASES}
-    assert {name for name in rewards.__all__ if name.endswith("Reward")} == tested
+    classes = {name for name in rewards.__all__ if name.endswith("Reward")}
+    assert {name for name in classes if not isabstract(getattr(rewards, name))} == tested
 
 
 @every_reward

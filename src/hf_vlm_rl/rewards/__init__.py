@@ -5,8 +5,23 @@ them raises on any completion; all of them raise `ColumnError` if the dataset la
 docs/rewards.md has the table.
 """
 
-from .answers import ExactMatchReward, NormalizedMatchReward, exact_match_reward, normalized_match_reward
-from .choice import ChoiceReward, YesNoReward, yes_no_reward
+from .answers import (
+    ExactMatchReward,
+    NormalizedMatchReward,
+    OCRReward,
+    exact_match_reward,
+    normalized_match_reward,
+    ocr_reward,
+)
+from .base import AnswerReward, Reward, RowReward
+from .choice import (
+    ChoiceReward,
+    MultipleChoiceReward,
+    YesNoReward,
+    multiple_choice_reward,
+    yes_no_reward,
+)
+from .columns import as_number
 from .completions import extract_answer, extract_tag, text_of
 from .compose import ComposedReward, compose
 from .detection import DetectionReward, detection_reward
@@ -18,15 +33,14 @@ from .iou import IoUReward, box_iou, inclusive_iou, iou_reward
 from .json_schema import JSONSchemaReward
 from .length import CosineLengthReward, LengthReward
 from .maths import MathReward, math_reward
-from .multiple_choice import MultipleChoiceReward, multiple_choice_reward
 from .numeric import CountReward, NumericReward, count_reward, numeric_reward
-from .ocr import OCRReward, ocr_reward
 from .reasoning import AnswerAndReasoningReward
 from .repetition import RepetitionReward, repetition_reward
 from .written_boxes import WrittenBox, parse_boxes
 
 __all__ = [
     "AnswerAndReasoningReward",
+    "AnswerReward",
     "ChoiceReward",
     "ComposedReward",
     "CosineLengthReward",
@@ -45,9 +59,12 @@ __all__ = [
     "NumericReward",
     "OCRReward",
     "RepetitionReward",
+    "Reward",
+    "RowReward",
     "RunDiagnosis",
     "WrittenBox",
     "YesNoReward",
+    "as_number",
     "box_iou",
     "compose",
     "count_reward",

@@ -8,9 +8,9 @@ import numpy as np
 
 from ..errors import ColumnError
 from ..families.box_coordinates import BoxCoordinates
-from .base import RowReward, need
+from .base import AnswerReward, need
 from .columns import as_boxes, as_texts
-from .completions import extract_answer, strip_fence, words
+from .completions import strip_fence, words
 from .iou import box_iou
 from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 
@@ -19,7 +19,7 @@ _NOTHING = ("[]", "none", "no objects")
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectionReward(RowReward):
+class DetectionReward(AnswerReward):
     """How well the answer's boxes match the right ones, one to one, with a price for missing and extra ones.
 
     Boxes (of equal labels, if there are labels) are matched so that the sum of IoUs is greatest. A pair earns
@@ -39,8 +39,6 @@ class DetectionReward(RowReward):
         missing: Weight of right boxes without a partner.
         extra: Weight of written boxes without a partner.
         labels: The column with the labels, or None if boxes have none. Case and punctuation do not count.
-        column: The column with the right boxes.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
 
     Raises:
         ImportError: If scipy is not installed.
@@ -53,7 +51,6 @@ class DetectionReward(RowReward):
     extra: float = 1.0
     labels: str | None = None
     column: str = "boxes"
-    tag: str | None = "answer"
 
     def __post_init__(self):
         if not self.thresholds or not all(0 < each <= 1 for each in self.thresholds):
@@ -61,14 +58,18 @@ class DetectionReward(RowReward):
         if self.missing < 0 or self.extra < 0:
             raise ValueError(f"Got missing={self.missing}, extra={self.extra}. Expected 0 or more.")
 
+    def target(self, value: Any) -> list[tuple[float, float, float, float]]:
+        """The right boxes."""
+        return as_boxes(value)
+
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right boxes, their labels and the image's size per row."""
-        boxes = self.read(columns, self.column, rows, as_boxes)
+        boxes = super().targets(columns, rows)
         labels: list = [()] * rows
         if self.labels is not None:
             labels = self.read(columns, self.labels, rows, lambda value: as_texts(value) if value else ())
-            for row, (own, names) in enumerate(zip(boxes, labels, strict=True)):
-                self._check(row, own, names)
+            for row, (of_row, names) in enumerate(zip(boxes, labels, strict=True)):
+                self._check(row, of_row, names)
         sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
         return [None if None in row else row for row in zip(boxes, labels, sizes, strict=True)]
 
@@ -79,11 +80,9 @@ class DetectionReward(RowReward):
                 f"{self.labels!r}. Expected one label per box."
             )
 
-    def parse(self, text: str) -> list[WrittenBox] | None:
+    def parse_answer(self, answer: str) -> list[WrittenBox] | None:
         """The answer's boxes; an empty list if it says that there are none."""
-        answer = extract_answer(text, self.tag)
-        found = parse_boxes(answer)
-        return found or ([] if strip_fence(answer).lower() in _NOTHING else None)
+        return parse_boxes(answer) or ([] if strip_fence(answer).lower() in _NOTHING else None)
 
     def score(self, parsed: list[WrittenBox], target: tuple) -> float:
         """The reward, see above."""
@@ -94,8 +93,8 @@ class DetectionReward(RowReward):
         written = [(box, label) for box, label in pairs if box is not None]
         ious = box_iou([box for box, _ in written], right)
         if self.labels is not None:
-            said, expected = [words(label) for _, label in written], [words(name) for name in names]
-            ious *= np.array([[a == b for b in expected] for a in said]).reshape(ious.shape)
+            labels, expected = [words(label) for _, label in written], [words(name) for name in names]
+            ious *= np.array([[a == b for b in expected] for a in labels]).reshape(ious.shape)
         matched = ious[need("scipy.optimize", "scipy").linear_sum_assignment(-ious)]
         earned = [sum(iou >= each for each in self.thresholds) / len(self.thresholds) for iou in matched]
         # A pair that reaches no threshold is one missing box and one extra.

@@ -7,9 +7,8 @@ from typing import Any, Literal
 import numpy as np
 
 from ..families.box_coordinates import BoxCoordinates
-from .base import RowReward
+from .base import AnswerReward
 from .columns import as_box
-from .completions import extract_answer
 from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
@@ -60,7 +59,7 @@ _DEFINITIONS = {"standard": box_iou, "inclusive": inclusive_iou}
 
 
 @dataclass(frozen=True, kw_only=True)
-class IoUReward(RowReward):
+class IoUReward(AnswerReward):
     """Intersection over union of the answer's one box with the right one.
 
     For the syntaxes of boxes see `parse_boxes`.
@@ -75,8 +74,6 @@ class IoUReward(RowReward):
         threshold: If given, 1 from this IoU on, and 0 below.
         definition: "standard"; "inclusive" is the widely copied variant, see `inclusive_iou`: to compare
             with, not to train on.
-        column: The column with the right box.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
 
     Raises:
         ValueError: If the definition or the threshold is another.
@@ -86,7 +83,6 @@ class IoUReward(RowReward):
     threshold: float | None = None
     definition: Literal["standard", "inclusive"] = "standard"
     column: str = "box"
-    tag: str | None = "answer"
 
     def __post_init__(self):
         if self.definition not in _DEFINITIONS:
@@ -94,16 +90,20 @@ class IoUReward(RowReward):
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected more than 0 and at most 1, or None.")
 
+    def target(self, value: Any) -> tuple[float, float, float, float]:
+        """The right box."""
+        return as_box(value)
+
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right box and the image's size (or None) per row."""
-        boxes = self.read(columns, self.column, rows, as_box)
+        boxes = super().targets(columns, rows)
         sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
         return [None if None in pair else pair for pair in zip(boxes, sizes, strict=True)]
 
-    def parse(self, text: str) -> WrittenBox | None:
+    def parse_answer(self, answer: str) -> WrittenBox | None:
         """The one box of the answer."""
-        found = parse_boxes(extract_answer(text, self.tag)) or []
-        return found[0] if len({box.numbers for box in found}) == 1 else None
+        boxes = parse_boxes(answer) or []
+        return boxes[0] if len({box.numbers for box in boxes}) == 1 else None
 
     def score(self, parsed: WrittenBox, target: tuple) -> float:
         """The IoU."""

@@ -3,7 +3,6 @@
 import copy
 import pickle
 from inspect import isabstract
-from threading import Thread
 
 import pytest
 from datasets.fingerprint import Hasher
@@ -143,14 +142,3 @@ def test_huge_completions_end_in_linear_time(case):
     # Nothing measures time here: what is quadratic would take hours.
     for value in case(list(huge())):
         assert case.low <= value <= case.high
-
-
-def test_mathematics_that_never_ends_is_cut_short_in_any_thread():
-    endless = ["9^9^9^9", "10^{10^{10}}", "9**9**9**9", "9999999!", "\\sum_{i=1}^{10^9} i", "(a+b+c+d)^{99}"]
-    given = []
-    answers = ["1/3"] * len(endless)
-    thread = Thread(target=lambda: given.extend(rewards.math_reward(endless, answer=answers)))
-    thread.start()
-    thread.join()
-    assert given == rewards.math_reward(endless, answer=answers) == [0.0] * len(endless)
-    assert rewards.math_reward(endless, answer=endless) == [1.0] * len(endless)

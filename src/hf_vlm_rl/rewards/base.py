@@ -53,6 +53,10 @@ class RowReward(Reward):
     def parse(self, text: str) -> Any | None:
         """What a completion's text says, or None if it is malformed."""
 
+    def parse_for(self, text: str, target: Any) -> Any | None:
+        """`parse`, where the row's target may help to read the text."""
+        return self.parse(text)
+
     @abstractmethod
     def score(self, parsed: Any, target: Any) -> float:
         """The reward of a parsed completion."""
@@ -73,7 +77,7 @@ class RowReward(Reward):
             if target is None:
                 rewards.append(None)
                 continue
-            parsed = self.parse(text_of(completion))
+            parsed = self.parse_for(text_of(completion), target)
             parses.append(parsed is not None)
             rewards.append(self.malformed if parsed is None else float(self.score(parsed, target)))
         log_parse_rate(columns, self.__name__, parses)
@@ -138,6 +142,10 @@ def need(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"This reward needs {package}, which is not installed: pip install 'hf-vlm-rl[rewards]'"
-        ) from error
+        raise missing(package) from error
+
+
+def missing(package: str) -> ImportError:
+    """The error for a package of the `rewards` extra that is not installed."""
+    fix = "pip install 'hf-vlm-rl[rewards]'"
+    return ImportError(f"This reward needs {package}, which is not installed: {fix}")

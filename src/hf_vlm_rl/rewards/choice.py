@@ -2,6 +2,7 @@
 
 import difflib
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -114,15 +115,21 @@ class YesNoReward(AnswerReward):
         return float(parsed == target)
 
 
-# A letter that is marked as an option: (B), B), B., B:, **B**, \boxed{B}, $B$, "option B", "answer is B".
+# A letter of a script that puts spaces between words: "B" stands alone in "选B" and not in "AB".
+_SPACED = r"[^\W\u2e80-\ud7ff\uf900-\ufaff]"
+_END = rf"(?!{_SPACED}|['\u2019])"
+# A letter that is marked as an option: (B), **B**, \boxed{B}, $B$, B), B., B:, "b. a cat", "option b",
+# "answer is B", "Answer: b", "选B", "答案是B". After "answer", "a" and "I" before a word are words.
 # Each alternative is of bounded length: linear time.
 _MARKED = re.compile(
-    r"\(([A-Z])\)|\*\*([A-Z])\*\*|\\boxed\{([A-Z])\}|\$([A-Z])\$"
-    r"|(?<![\w.])([A-Z])(?:\)|[.:](?=\s|$))"
-    r"|(?i:\b(?:option|choice|answer)(?:\sis)?:?)\s([A-Z])(?![\w'\u2019])"
+    rf"(?<!{_SPACED})\(([A-Za-z])\)|\*\*([A-Za-z])\*\*|\\boxed\{{([A-Za-z])\}}|\$([A-Z])\$"
+    rf"|(?<!{_SPACED})(?<!\.)([A-Z])(?:\)|[.:](?=\s|$))|\A([a-z])[.:)](?=\s)"
+    rf"|(?i:\b(?:option|choice):?)\s([A-Za-z]){_END}"
+    rf"|(?i:\banswer(?:\sis)?:?)\s([B-HJ-Zb-hj-z]|A|[aI](?!\s\w)){_END}"
+    rf"|(?<!\u4e0d)(?:\u9009\u9879?|\u7b54\u6848[\u662f\u4e3a]?):?\s?([A-Za-z]){_END}"
 )
 # "A" and "I" before a word are words themselves.
-_ALONE = re.compile(r"(?<!\w)([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z]))(?![\w'\u2019])")
+_ALONE = re.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z])){_END}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,8 @@ class MultipleChoiceReward(AnswerReward):
     r"""1 if the answer picks the right letter, and no other.
 
     A letter counts where it is the whole answer or marked, as in `(B)`, `B.`, `**B**`, `\boxed{B}`,
-    "answer is B"; else where it stands alone. With `options`, the text of an option stands for its letter.
+    "option b", "answer is B", "答案是B"; else where it stands alone. With `options`, the text of an option
+    stands for its letter.
 
     Columns: `answer`: a letter from A to Z; if named, `options`: the row's list of options.
     Range: 0 or 1.
@@ -177,13 +185,13 @@ class MultipleChoiceReward(AnswerReward):
 
 
 def _letter(answer: str) -> str | None:
-    bare = answer.strip(" \t\n().:*$")
+    answer = unicodedata.normalize("NFKC", answer).strip()  # full-width letters and punctuation are as others
+    bare = answer.strip(" \t\n().:*$\u3002")
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
         return bare.upper()
-    found = {letter for match in _MARKED.findall(answer) for letter in match if letter}
-    if not found:
-        found = set(_ALONE.findall(answer))
-    return found.pop() if len(found) == 1 else None
+    letters = {letter.upper() for match in _MARKED.findall(answer) for letter in match if letter}
+    letters = letters or set(_ALONE.findall(answer))
+    return letters.pop() if len(letters) == 1 else None
 
 
 yes_no_reward = YesNoReward()

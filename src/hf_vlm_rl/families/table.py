@@ -60,7 +60,7 @@ FAMILIES: dict[str, VLMFamily] = {
             token_types="token_type_ids",
             prefix_attention=True,
             needs_image=True,
-            boxes=BoxFormat(1024, "loc"),
+            boxes=BoxFormat(1023, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",
         ),
     )

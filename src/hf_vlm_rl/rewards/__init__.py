@@ -29,7 +29,7 @@ from .diagnosis.batch import Diagnosis, diagnose
 from .diagnosis.run import RunDiagnosis, diagnose_history
 from .format import FormatReward, format_reward
 from .groups import GroupAccuracyReward
-from .iou import IoUReward, box_iou, inclusive_iou, iou_reward
+from .iou import IoUReward, box_iou, iou_reward
 from .json_schema import JSONSchemaReward
 from .length import CosineLengthReward, LengthReward
 from .maths import MathReward, math_reward
@@ -75,7 +75,6 @@ __all__ = [
     "extract_answer",
     "extract_tag",
     "format_reward",
-    "inclusive_iou",
     "iou_reward",
     "math_reward",
     "multiple_choice_reward",

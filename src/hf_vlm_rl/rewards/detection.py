@@ -12,10 +12,11 @@ from .base import AnswerReward, need
 from .columns import as_boxes, as_texts
 from .completions import strip_fence, words
 from .iou import box_iou
-from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, check_inside, image_sizes, in_pixels, parse_boxes
 
 COCO = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
-_NOTHING = ("[]", "none", "no objects")
+# What models write where there is nothing to find, without white space, case and full stop.
+_NOTHING = frozenset(("[]", "none", "null", "noobjects"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class DetectionReward(AnswerReward):
 
     Columns: `boxes`: lists of [x1, y1, x2, y2] in pixels of the original image; `labels`, if named: a
         string per box; with `coordinates`, the image's size as for `IoUReward`.
-    Range: [0, 1]. Where there is nothing to find, an answer of "[]" or "none" is right.
+    Range: [0, 1]. Where there is nothing to find, an answer of "[]", "none", "null" or "no objects" is right.
     Malformed: 0, for no box where there is one, or more than 1,000.
 
     Needs scipy.
@@ -43,6 +44,7 @@ class DetectionReward(AnswerReward):
     Raises:
         ImportError: If scipy is not installed.
         ValueError: If there is no threshold, or a weight is negative.
+        ColumnError: When called, with `coordinates`: if a right box is outside its image, see `IoUReward`.
     """
 
     coordinates: BoxCoordinates | None = None
@@ -71,6 +73,7 @@ class DetectionReward(AnswerReward):
             for row, (of_row, names) in enumerate(zip(boxes, labels, strict=True)):
                 self._check(row, of_row, names)
         sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
+        check_inside(boxes, sizes, self.column, self.__name__)
         return [None if None in row else row for row in zip(boxes, labels, sizes, strict=True)]
 
     def _check(self, row: int, boxes: list | None, names: tuple | None) -> None:
@@ -82,7 +85,9 @@ class DetectionReward(AnswerReward):
 
     def parse_answer(self, answer: str) -> list[WrittenBox] | None:
         """The answer's boxes; an empty list if it says that there are none."""
-        return parse_boxes(answer) or ([] if strip_fence(answer).lower() in _NOTHING else None)
+        boxes = parse_boxes(answer)
+        written = "".join(strip_fence(answer).lower().split()).rstrip(".")
+        return boxes or ([] if written in _NOTHING else None)
 
     def score(self, parsed: list[WrittenBox], target: tuple) -> float:
         """The reward, see above."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from ..families.box_coordinates import BoxCoordinates
 from .base import AnswerReward
 from .columns import as_box
-from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, check_inside, image_sizes, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
 
@@ -24,21 +24,9 @@ def box_iou(a: Boxes, b: Boxes) -> np.ndarray:
         b: (M, 4).
     """
     a, b = _array(a), _array(b)
-    inter = _overlap(a, b, 0)
+    inter = _overlap(a, b)
     union = _area(a)[:, None] + _area(b)[None] - inter
     return np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
-
-
-def inclusive_iou(a: Boxes, b: Boxes) -> np.ndarray:
-    """What many R1-style scripts compute, for comparison only: (N, M), of any size.
-
-    The intersection counts pixels inclusively (+1 on each side), the areas do not, so values are too high: of
-    small boxes above 1, or below 0. Where the union is 0, so is the value.
-    """
-    a, b = _array(a), _array(b)
-    inter = _overlap(a, b, 1)
-    union = _area(a)[:, None] + _area(b)[None] - inter
-    return np.divide(inter, union, out=np.zeros_like(inter), where=union != 0)
 
 
 def _array(boxes: Boxes) -> np.ndarray:
@@ -49,13 +37,10 @@ def _area(boxes: np.ndarray) -> np.ndarray:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
 
 
-def _overlap(a: np.ndarray, b: np.ndarray, extra: float) -> np.ndarray:
+def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    return np.clip(high - low + extra, 0, None).prod(axis=-1)
-
-
-_DEFINITIONS = {"standard": box_iou, "inclusive": inclusive_iou}
+    return np.clip(high - low, 0, None).prod(axis=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,27 +51,24 @@ class IoUReward(AnswerReward):
 
     Columns: `box`: [x1, y1, x2, y2] in pixels of the original image; with `coordinates`, the image's size
         as `image_size` (width, height), as `width` and `height`, or as `image` or `images` themselves.
-    Range: [0, 1]; with `threshold`, 0 or 1; with definition="inclusive", any.
+    Range: [0, 1]; with `threshold`, 0 or 1.
     Malformed: 0, for no box, two different ones, or corners out of order.
 
     Args:
         coordinates: What the model's numbers mean; None: the same as the column's.
         threshold: If given, 1 from this IoU on, and 0 below.
-        definition: "standard"; "inclusive" is the widely copied variant, see `inclusive_iou`: to compare
-            with, not to train on.
 
     Raises:
-        ValueError: If the definition or the threshold is another.
+        ValueError: If the threshold is not more than 0 and at most 1.
+        ColumnError: When called, with `coordinates`: if the right box is outside its image, as a box
+            [x, y, width, height] is that was taken for corners. A pixel over the edge is fine.
     """
 
     coordinates: BoxCoordinates | None = None
     threshold: float | None = None
-    definition: Literal["standard", "inclusive"] = "standard"
     column: str = "box"
 
     def __post_init__(self):
-        if self.definition not in _DEFINITIONS:
-            raise ValueError(f"Got definition={self.definition!r}. Expected one of {list(_DEFINITIONS)}.")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected more than 0 and at most 1, or None.")
 
@@ -98,6 +80,7 @@ class IoUReward(AnswerReward):
         """The right box and the image's size (or None) per row."""
         boxes = super().targets(columns, rows)
         sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
+        check_inside([box and [box] for box in boxes], sizes, self.column, self.__name__)
         return [None if None in pair else pair for pair in zip(boxes, sizes, strict=True)]
 
     def parse_answer(self, answer: str) -> WrittenBox | None:
@@ -111,7 +94,7 @@ class IoUReward(AnswerReward):
         box = in_pixels(parsed, self.coordinates, size)
         if box is None:
             return 0.0
-        value = float(_DEFINITIONS[self.definition]([box], [right])[0, 0])
+        value = float(box_iou([box], [right])[0, 0])
         return value if self.threshold is None else float(value >= self.threshold)
 
 

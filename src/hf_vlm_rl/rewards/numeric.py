@@ -10,8 +10,8 @@ from .base import AnswerReward
 from .columns import as_number
 
 # Possessive quantifiers and the look-behind: each number is tried once, in linear time. What goes on with
-# more digits is no number: versions, decimal commas, more than 15 digits.
-_END = r"(?![.,]?\d)"
+# more digits is no number: versions, decimal commas, more than 15 digits. Nor is a factorial: 5! is not 5.
+_END = r"(?![.,]?\d|!)"
 _DIGITS = rf"(?:\d{{1,3}}(?:,\d{{3}})++|\d{{1,15}}+)(?:\.\d{{1,15}}+)?(?:[eE][-+]?\d{{1,3}}+)?{_END}"
 _NUMBER = re.compile(
     rf"(?<![\w.,])(?P<sign>[-+])?(?:[$\u20ac\u00a3\u00a5]\s?)?(?P<value>{_DIGITS}|\.\d{{1,15}}+{_END})"
@@ -41,7 +41,7 @@ def parse_quantities(text: str) -> list[Quantity]:
     """The numbers in a text, in order.
 
     Understood are signs, decimals, thousands with commas, exponents, fractions (1/2), currency signs before
-    and a unit behind. A comma is never a decimal point.
+    and a unit behind. A comma is never a decimal point; "5!" is a factorial and no number.
     """
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").replace("\u2044", "/")
     quantities = []
@@ -63,7 +63,7 @@ class NumericReward(AnswerReward):
     """1 if the last number of the answer is the right one, within a tolerance.
 
     A percent sign on one side only is read both ways: "12 %" is right for 12 and for 0.12. Of other units,
-    two that differ are wrong; a missing one is fine.
+    two that differ are wrong; a missing one is fine. "5!" is a factorial: no number, and not 5.
 
     Columns: `answer`: a number, or a text with one, such as "12.5 km".
     Range: 0 or 1.

@@ -30,7 +30,7 @@ def test_every_reward_is_in_the_table(script):
     table = script.table()
     names = [name for name in rewards.__all__ if name.endswith(("Reward", "_reward"))]
     missing = {name for name in names if f"`{name}`" not in table}
-    assert missing == {"AnswerReward", "ComposedReward", "Reward", "RowReward"}
+    assert missing == {"AnswerReward", "BoxReward", "ComposedReward", "Reward", "RowReward"}
     assert "`compose(...)`" in table
 
 

@@ -14,6 +14,7 @@ from .answers import (
     ocr_reward,
 )
 from .base import AnswerReward, Reward, RowReward
+from .box_reward import BoxReward
 from .choice import (
     ChoiceReward,
     MultipleChoiceReward,
@@ -41,6 +42,7 @@ from .written_boxes import WrittenBox, parse_boxes
 __all__ = [
     "AnswerAndReasoningReward",
     "AnswerReward",
+    "BoxReward",
     "ChoiceReward",
     "ComposedReward",
     "CosineLengthReward",

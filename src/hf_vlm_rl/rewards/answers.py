@@ -1,7 +1,6 @@
 """Answers that are compared as text: as they stand, normalised, or by their edit distance."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from .base import AnswerReward, need
 from .columns import as_texts
@@ -21,9 +20,7 @@ class ExactMatchReward(AnswerReward):
     Malformed: 0, for an empty answer.
     """
 
-    def target(self, value: Any) -> tuple[str, ...]:
-        """The acceptable answers."""
-        return as_texts(value)
+    target = staticmethod(as_texts)
 
     def parse_answer(self, answer: str) -> str | None:
         """The answer without white space around it."""

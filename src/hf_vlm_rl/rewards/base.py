@@ -38,6 +38,10 @@ class Reward(ABC):
             ColumnError: If a column is missing or holds something else than expected.
         """
 
+    def read(self, columns: Mapping[str, Any], name: str, rows: int, reader: Callable) -> list:
+        """A checked column; see `columns.read_column`."""
+        return read_column(columns, name, rows, reader, self.__name__)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowReward(Reward):
@@ -64,10 +68,6 @@ class RowReward(Reward):
     @abstractmethod
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """What each row's completion is compared with; None where the reward does not apply."""
-
-    def read(self, columns: dict[str, Any], name: str, rows: int, reader: Callable) -> list:
-        """A checked column; see `columns.read_column`."""
-        return read_column(columns, name, rows, reader, self.__name__)
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
@@ -98,7 +98,7 @@ class AnswerReward(RowReward):
 
     @abstractmethod
     def target(self, value: Any) -> Any:
-        """A value of the column in the form that `score` takes.
+        """A value of the column in the form that `score` compares.
 
         Raises:
             ValueError: If the value is something else; the message is what was expected.
@@ -107,6 +107,10 @@ class AnswerReward(RowReward):
     @abstractmethod
     def parse_answer(self, answer: str) -> Any | None:
         """What an answer says, or None if it is malformed."""
+
+    def score(self, parsed: Any, target: Any) -> float:
+        """1 if the answer says what is right, else 0."""
+        return float(parsed == target)
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """What is right in each row."""

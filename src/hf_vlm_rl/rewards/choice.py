@@ -80,10 +80,6 @@ class ChoiceReward(AnswerReward):
             position += len(longest or (1,))
         return named.pop() if len(named) == 1 else None
 
-    def score(self, parsed: str, target: str) -> float:
-        """1 or 0."""
-        return float(parsed == target)
-
 
 _YES_NO = {"yes": True, "true": True, "no": False, "false": False}
 
@@ -109,10 +105,6 @@ class YesNoReward(AnswerReward):
         """What the answer says."""
         meanings = {_YES_NO[word] for word in words(answer) if word in _YES_NO}
         return meanings.pop() if len(meanings) == 1 else None
-
-    def score(self, parsed: bool, target: bool) -> float:
-        """1 or 0."""
-        return float(parsed == target)
 
 
 # A letter of a script that puts spaces between words: "B" stands alone in "选B" and not in "AB".

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from ..errors import ColumnError
-from ..families.box_coordinates import BoxCoordinates
-from .base import AnswerReward, need
+from .base import need
+from .box_reward import BoxReward
 from .columns import as_boxes, as_texts
 from .completions import strip_fence, words
 from .iou import box_iou
-from .written_boxes import WrittenBox, check_inside, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, in_pixels, parse_boxes
 
 COCO = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
 # What models write where there is nothing to find, without white space, case and full stop.
@@ -20,7 +20,7 @@ _NOTHING = frozenset(("[]", "none", "null", "noobjects"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectionReward(AnswerReward):
+class DetectionReward(BoxReward):
     """How well the answer's boxes match the right ones, one to one, with a price for missing and extra ones.
 
     Boxes (of equal labels, if there are labels) are matched so that the sum of IoUs is greatest. A pair earns
@@ -35,7 +35,6 @@ class DetectionReward(AnswerReward):
     Needs scipy.
 
     Args:
-        coordinates: What the model's numbers mean; None: the same as the column's.
         thresholds: IoUs that earn credit.
         missing: Weight of right boxes without a partner.
         extra: Weight of written boxes without a partner.
@@ -44,10 +43,8 @@ class DetectionReward(AnswerReward):
     Raises:
         ImportError: If scipy is not installed.
         ValueError: If there is no threshold, or a weight is negative.
-        ColumnError: When called, with `coordinates`: if a right box is outside its image, see `IoUReward`.
     """
 
-    coordinates: BoxCoordinates | None = None
     thresholds: Sequence[float] = COCO
     missing: float = 1.0
     extra: float = 1.0
@@ -60,9 +57,7 @@ class DetectionReward(AnswerReward):
         if self.missing < 0 or self.extra < 0:
             raise ValueError(f"Got missing={self.missing}, extra={self.extra}. Expected 0 or more.")
 
-    def target(self, value: Any) -> list[tuple[float, float, float, float]]:
-        """The right boxes."""
-        return as_boxes(value)
+    target = staticmethod(as_boxes)
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right boxes, their labels and the image's size per row."""
@@ -70,10 +65,9 @@ class DetectionReward(AnswerReward):
         labels: list = [()] * rows
         if self.labels is not None:
             labels = self.read(columns, self.labels, rows, lambda value: as_texts(value) if value else ())
-            for row, (of_row, names) in enumerate(zip(boxes, labels, strict=True)):
-                self._check(row, of_row, names)
-        sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
-        check_inside(boxes, sizes, self.column, self.__name__)
+            for row, (right, names) in enumerate(zip(boxes, labels, strict=True)):
+                self._check(row, right, names)
+        sizes = self.sizes(columns, boxes)
         return [None if None in row else row for row in zip(boxes, labels, sizes, strict=True)]
 
     def _check(self, row: int, boxes: list | None, names: tuple | None) -> None:
@@ -90,7 +84,7 @@ class DetectionReward(AnswerReward):
         return boxes or ([] if written in _NOTHING else None)
 
     def score(self, parsed: list[WrittenBox], target: tuple) -> float:
-        """The reward, see above."""
+        """What the pairs earn, over pairs and the price of missing and extra boxes."""
         right, names, size = target
         if not right:
             return float(not parsed)

@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from ..families.box_coordinates import BoxCoordinates
-from .base import AnswerReward
+from .box_reward import BoxReward
 from .columns import as_box
-from .written_boxes import WrittenBox, check_inside, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
 
@@ -44,7 +43,7 @@ def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IoUReward(AnswerReward):
+class IoUReward(BoxReward):
     """Intersection over union of the answer's one box with the right one.
 
     For the syntaxes of boxes see `parse_boxes`.
@@ -55,16 +54,12 @@ class IoUReward(AnswerReward):
     Malformed: 0, for no box, two different ones, or corners out of order.
 
     Args:
-        coordinates: What the model's numbers mean; None: the same as the column's.
         threshold: If given, 1 from this IoU on, and 0 below.
 
     Raises:
         ValueError: If the threshold is not more than 0 and at most 1.
-        ColumnError: When called, with `coordinates`: if the right box is outside its image, as a box
-            [x, y, width, height] is that was taken for corners. A pixel over the edge is fine.
     """
 
-    coordinates: BoxCoordinates | None = None
     threshold: float | None = None
     column: str = "box"
 
@@ -72,15 +67,12 @@ class IoUReward(AnswerReward):
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected more than 0 and at most 1, or None.")
 
-    def target(self, value: Any) -> tuple[float, float, float, float]:
-        """The right box."""
-        return as_box(value)
+    target = staticmethod(as_box)
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right box and the image's size (or None) per row."""
         boxes = super().targets(columns, rows)
-        sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
-        check_inside([box and [box] for box in boxes], sizes, self.column, self.__name__)
+        sizes = self.sizes(columns, [box and [box] for box in boxes])
         return [None if None in pair else pair for pair in zip(boxes, sizes, strict=True)]
 
     def parse_answer(self, answer: str) -> WrittenBox | None:

@@ -1,7 +1,6 @@
 """Mathematical answers, compared by value."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from .base import AnswerReward
 from .columns import as_text
@@ -30,9 +29,7 @@ class MathReward(AnswerReward):
         ImportError: If math-verify is not installed.
     """
 
-    def target(self, value: Any) -> str:
-        """The right answer."""
-        return as_text(value)
+    target = staticmethod(as_text)
 
     def parse_answer(self, answer: str) -> str | None:
         """The answer out of its box, if it is mathematics."""

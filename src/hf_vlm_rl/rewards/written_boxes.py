@@ -2,14 +2,14 @@
 
 import io
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import PIL.Image
 
 from ..errors import ColumnError
-from ..families.box_coordinates import BoxCoordinates, check_box
+from ..families.box_coordinates import BoxCoordinates
 from .columns import read_column
 from .completions import strip_fence
 
@@ -98,26 +98,6 @@ def in_pixels(
     numbers = list(box.numbers)
     x1, y1, x2, y2 = coordinates.to_pixels(numbers, size) if coordinates else numbers
     return [x1, y1, x2, y2] if x1 < x2 and y1 < y2 else None
-
-
-def check_inside(boxes: Sequence, sizes: Sequence, column: str, reward: str) -> None:
-    """Refuse a row of the dataset with a box outside its image.
-
-    Args:
-        boxes: Per row, a list of [x1, y1, x2, y2] in pixels, or None.
-        sizes: Per row, (width, height) in pixels; None or () where it is not known.
-        column: The column with the boxes, for messages.
-        reward: The reward's name, for messages.
-
-    Raises:
-        ColumnError: If a box is more than a pixel outside.
-    """
-    for row, (of_row, size) in enumerate(zip(boxes, sizes, strict=True)):
-        for box in (of_row or ()) if size else ():
-            try:
-                check_box(box, size)
-            except ValueError as error:
-                raise ColumnError(f"{reward}: row {row} of the column {column!r}: {error}") from error
 
 
 def image_sizes(columns: Mapping[str, Any], rows: int, reward: str) -> list[tuple[int, int] | None]:

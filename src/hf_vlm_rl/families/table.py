@@ -67,7 +67,7 @@ FAMILIES: dict[str, VLMFamily] = {
             prefix_attention=True,
             needs_image=True,
             counts_by_size=True,
-            boxes=BoxFormat(1024, "loc"),
+            boxes=BoxFormat(1023, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",
         ),
     )

@@ -53,8 +53,8 @@ def parse_boxes(text: str) -> list[WrittenBox] | None:
         The boxes in order; None if there are more than `MAX_BOXES`.
     """
     text = strip_fence(text)
-    found = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
-    return found if len(found) <= MAX_BOXES else None
+    boxes = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
+    return boxes if len(boxes) <= MAX_BOXES else None
 
 
 def _with_tokens(text: str) -> list[WrittenBox]:
@@ -62,22 +62,22 @@ def _with_tokens(text: str) -> list[WrittenBox]:
 
 
 def _in_objects(text: str) -> list[WrittenBox]:
-    found = []
+    boxes = []
     for match in _OBJECT.finditer(text):
         label = _LABEL.search(match[0])
         name = label[2].strip() if label else ""
-        found += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
-    return found
+        boxes += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
+    return boxes
 
 
 def _in_brackets(text: str) -> list[WrittenBox]:
-    found, end = [], 0
+    boxes, end = [], 0
     for match in _FOUR.finditer(text):
         # A label stands before its boxes.
         label = _clean(_MARKUP.sub(" ", text[max(end, match.start() - 200) : match.start()]))
-        found.append(WrittenBox(_floats(match.groups()), label or (found[-1].label if found else "")))
+        boxes.append(WrittenBox(_floats(match.groups()), label or (boxes[-1].label if boxes else "")))
         end = match.end()
-    return found
+    return boxes
 
 
 def _floats(numbers: tuple[str, ...]) -> tuple[float, float, float, float]:

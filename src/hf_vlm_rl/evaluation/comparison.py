@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ..hub.cards import Evaluation
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
+from .measurement import Evaluation
 from .result import EvaluationResult, RewardScores, cell
 
 

@@ -8,12 +8,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..hub.cards import Evaluation
 from .estimates import Estimate, mean_over_prompts, pass_at
 from .kept_rows import (
     EvaluatedRow,
     read_row,
 )
+from .measurement import Evaluation
 
 Values = tuple[tuple[float | None, ...], ...]
 

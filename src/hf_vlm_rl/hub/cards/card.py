@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from huggingface_hub import ModelCardData
 
+from ...evaluation.measurement import Evaluation
 from .facts import BaseFacts, CardFacts
-from .measurement import Evaluation
 from .methods import METHODS
 
 UNNAMED = "adapter"

@@ -7,9 +7,9 @@ from typing import Any
 
 import jinja2
 
+from ...evaluation.measurement import Evaluation
 from .card import AdapterCardData
 from .curve import FILE
-from .measurement import Evaluation
 from .merge import BEGIN, END, list_keys, write
 from .methods import METHODS, TRL_CITATION
 

@@ -1,12 +1,9 @@
-"""Results: tables, files, pictures and comparisons."""
+"""Results: tables, files, pages and comparisons."""
 
-import builtins
 import dataclasses
 import re
 from html.parser import HTMLParser
 
-import numpy as np
-import PIL.Image
 import pytest
 
 from hf_vlm_rl import AdapterCardData
@@ -96,28 +93,6 @@ def test_only_the_first_rows_are_kept_with_small_images(shared_policy):
     assert (len(result.rows), result.n) == (2, 5)
     assert [len(row.images) for row in result.rows] == [1, 0]
     assert len(result.rows[0].images[0]) < 20_000
-
-
-def test_the_picture_shows_images_and_takes_any_text(greedy, tmp_path):
-    rows = tuple(dataclasses.replace(row, completions=(ATTACK + "\x00\u4e2d",)) for row in greedy.rows[:1])
-    dataclasses.replace(greedy, rows=rows).save_png(tmp_path / "one.png", columns=3)
-    drawn = np.asarray(PIL.Image.open(tmp_path / "one.png").convert("RGB"))
-    assert drawn.std() > 20
-    with pytest.raises(ValueError, match="none with an image"):
-        result_of(r=[1.0] * 10).save_png(tmp_path / "none.png")
-
-
-def test_without_matplotlib_the_picture_says_what_to_install(greedy, tmp_path, monkeypatch):
-    stock = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return stock(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'hf-vlm-rl\[demo\]'"):
-        greedy.save_png(tmp_path / "one.png")
 
 
 def test_a_comparison_pairs_rows():

@@ -9,6 +9,7 @@ import numpy as np
 
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
 from .measurement import Evaluation
+from .pages import save_html
 from .result import EvaluationResult, RewardScores, cell
 
 
@@ -90,9 +91,7 @@ class Comparison:
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows with the completions before and after; see `pages.save_html`."""
-        from .pages import save_html
-
-        save_html({"before": self.before, "after": self.after}, path, table=self.table())
+        save_html({"before": self.before.rows, "after": self.after.rows}, path, self.table())
 
 
 def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:

@@ -1,11 +1,11 @@
 """Evaluated rows as one HTML file that needs nothing else. What a model wrote is text there, never markup."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from .result import EvaluationResult
+from .kept_rows import EvaluatedRow
 
 _ENVIRONMENT = Environment(
     loader=PackageLoader("hf_vlm_rl.evaluation", ""),
@@ -18,23 +18,19 @@ _ENVIRONMENT.filters["reward"] = lambda value: "-" if value is None else f"{valu
 
 
 def save_html(
-    results: Mapping[str, EvaluationResult],
-    path: str | Path,
-    table: str | None = None,
-    title: str = "Evaluation",
+    sides: Mapping[str, Sequence[EvaluatedRow]], path: str | Path, table: str, title: str = "Evaluation"
 ) -> None:
     """Write a grid of images, prompts, completions and rewards.
 
     Args:
-        results: Evaluations of the same rows by name, such as before and after.
+        sides: Evaluated rows by the name of the model, such as before and after; the same rows in the same
+            order on each side.
         path: File to write.
-        table: Above the grid; default: that of the first result.
+        table: Above the grid.
         title: Of the page.
     """
-    columns = [[(name, row) for row in result.rows] for name, result in results.items()]
+    rows = [[(name, row) for row in side] for name, side in sides.items()]
     page = _ENVIRONMENT.get_template("grid.html.jinja").render(
-        title=title,
-        table=next(iter(results.values())).table() if table is None else table,
-        rows=list(zip(*columns, strict=False)),
+        title=title, table=table, rows=list(zip(*rows, strict=False))
     )
     Path(path).write_text(page, encoding="utf-8")

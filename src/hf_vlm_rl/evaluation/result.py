@@ -14,6 +14,7 @@ from .kept_rows import (
     read_row,
 )
 from .measurement import Evaluation
+from .pages import save_html
 
 Values = tuple[tuple[float | None, ...], ...]
 
@@ -169,15 +170,7 @@ class EvaluationResult:
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows as one HTML file with their images; see `pages.save_html`."""
-        from .pages import save_html
-
-        save_html({"": self}, path)
-
-    def save_png(self, path: str | Path, columns: int = 4) -> None:
-        """Draw the kept rows' first images and completions; see `pictures.save_png`."""
-        from .pictures import save_png
-
-        save_png(self, path, columns)
+        save_html({"": self.rows}, path, self.table())
 
 
 def cell(text: str) -> str:

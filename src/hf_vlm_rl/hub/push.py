@@ -10,7 +10,6 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
-from .. import __version__
 from ..loading.adapters.files import CONFIG
 from .base_model import check_id, with_license
 from .cards.adapter_facts import adapter_facts
@@ -20,10 +19,9 @@ from .cards.merge import BEGIN, merge
 from .cards.run_facts import versions
 from .cards.stored import stored
 from .failures import translated
-from .files import pushable
+from .files import CARD, pushable
 from .leaks import check_leaks
 from .save import (
-    CARD,
     base_in,
     card_of,
     fields_of,
@@ -152,7 +150,8 @@ def push_folder(
         write_card(folder, content)
     _check_base(folder)
     check_leaks(pushable(folder), folder, [token])
-    api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=__version__)
+    own_version = versions(("hf-vlm-rl",)).get("hf-vlm-rl")
+    api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=own_version)
     with translated(api, repo_id, folder):
         if "/" not in repo_id:
             repo_id = f"{api.whoami()['name']}/{repo_id}"

@@ -15,7 +15,6 @@ from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
 from .base_model import base_facts, hub_id
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.curve import FILE as CURVE
 from .cards.curve import draw
 from .cards.facts import BaseFacts, CardFacts
 from .cards.hyperparameters import shareable
@@ -23,10 +22,7 @@ from .cards.merge import merge
 from .cards.render import render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
-
-CARD = "README.md"
-ARGUMENTS = "training_args.json"
-RESULTS = ".eval_results"
+from .files import ARGUMENTS, CARD, CURVE, RESULTS
 
 
 def save_adapter(

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..policy.parts import below, part_of
+from ..policy.parts import PART_NAMES, below, part_of
 from .settings import OPTIMIZERS
 
 # bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and
@@ -46,9 +46,7 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
         elif tensor is head:
             part = "head"
         else:
-            part = {"vision": "vision tower", "projector": "projector", "language": "decoder"}[
-                part_of(name, policy.family)
-            ]
+            part = PART_NAMES[part_of(name, policy.family)]
         found[part] += four_bit_bytes(tensor.numel()) if id(tensor) in in_four_bits else tensor.nbytes
     return dict(found)
 

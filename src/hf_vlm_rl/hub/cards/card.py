@@ -8,7 +8,6 @@ from huggingface_hub import ModelCardData
 
 from ...evaluation.measurement import Evaluation
 from .facts import BaseFacts, CardFacts
-from .methods import METHODS
 
 UNNAMED = "adapter"
 
@@ -77,7 +76,7 @@ class AdapterCardData:
         tags = []
         if self.facts is not None:
             if self.facts.run is not None:
-                tags += ["trl", *METHODS[self.facts.run.method].tags]
+                tags += ["trl", self.facts.run.method]
             tags.append(self.facts.adapter.kind.lower())
         return list(dict.fromkeys([*tags, "conversational", "hf-vlm-rl", *self.tags]))
 

@@ -18,7 +18,6 @@ ORDER = (
 )
 # Lists of which the author may have made longer ones.
 UNITED = ("tags", "datasets", "language")
-METHOD_TAGS = {tag for method in METHODS.values() for tag in method.tags}
 KEYS = re.compile(rf"{BEGIN}[^>]*^Generated keys: (.*)$", flags=re.MULTILINE)
 # One statement in three keys: the author's counts, unless it was given for this push.
 LICENSE = ("license", "license_name", "license_link")
@@ -140,7 +139,7 @@ def _united(
     merged = dict(fresh)
     for key, value in old.items():
         if key in UNITED and key in fresh:
-            added = [item for item in _listed(value) if item not in METHOD_TAGS]
+            added = [item for item in _listed(value) if item not in METHODS]
             merged[key] = list(dict.fromkeys([*_listed(fresh[key]), *added]))
         elif key not in fresh and (key not in generated or key in LICENSE):
             merged[key] = value

@@ -21,7 +21,7 @@ class RewardChange:
         before: Mean before.
         after: Mean after.
         difference: After minus before, paired by row. For values of 0 and 1 with one completion per row the
-            interval is Bonett and Price's, else a bootstrap over rows.
+            interval is Bonett and Price's, else a BCa bootstrap over rows, from 20 rows on.
         better: Rows whose mean rose.
         worse: Rows whose mean fell.
         p_value: McNemar's exact test, two-sided; None unless values are 0 and 1 with one completion a row.

@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from .estimates import Estimate, mean_over_prompts, pass_at
+from .estimates import LEAST, Estimate, mean_over_prompts, pass_at
 from .kept_rows import (
     EvaluatedRow,
     read_row,
@@ -103,8 +103,8 @@ class EvaluationResult:
         lines = [head, ["---"] * len(head)]
         for name, scores in self.rewards.items():
             passes = [str(scores.pass_at[k]) if k in scores.pass_at else "-" for k in ks]
-            estimates = [scores.mean, *scores.pass_at.values()]
-            methods = sorted({each.method for each in estimates if each.interval})
+            estimates = [each for each in (scores.mean, *scores.pass_at.values()) if each.n]
+            methods = sorted({each.method if each.interval else f"n < {LEAST}" for each in estimates})
             lines.append([cell(name), str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)])
         about = f"{self.n} rows, {self.settings['num_generations']} completion(s) each"
         about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"

@@ -75,6 +75,6 @@ def _check_finite(path: Path) -> None:
             if tensor.is_floating_point() and not torch.isfinite(tensor.float()).all():
                 raise ValueError(
                     f"{path}: the tensor {name!r} has values that are not finite numbers, as after a "
-                    "training that diverged. Push an earlier checkpoint, or train with a lower learning rate. "
+                    "training that diverged. Push an earlier checkpoint, or train with a lower rate. "
                     "Nothing was uploaded."
                 )

@@ -1,14 +1,16 @@
 """Results: tables, files, pages and comparisons."""
 
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from hf_vlm_rl import AdapterCardData
 from hf_vlm_rl.evaluation import EvaluationResult, compare, evaluate
-from hf_vlm_rl.evaluation.kept_rows import EvaluatedRow
+from hf_vlm_rl.evaluation.kept_rows import EvaluatedRow, reference_texts
 from hf_vlm_rl.evaluation.result import RewardScores
 from tests.evaluation.rows import OPTIONS, mixture, short, starts
 
@@ -88,6 +90,121 @@ def test_the_page_stands_alone(greedy, tmp_path):
     assert page.tags.count("article") == 5
 
 
+class Articles(HTMLParser):
+    """Per row of a page: its classes, the classes of its completions, its words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.cells, self.filters, self.inside = [], [], {}, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        classes = (dict(attrs).get("class") or "").split()
+        if tag == "article":
+            self.rows.append((set(classes) - {"row"}, [], []))
+        elif "completion" in classes:
+            self.rows[-1][1].append(" ".join(classes[1:]))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = None if tag in ("td", "th") else self.inside
+
+    def handle_data(self, data):
+        if self.inside == "label" and "(" in data:
+            name, _, count = data.partition(" (")
+            self.filters[name] = int(count.rstrip(")"))
+        elif self.inside in ("td", "th"):
+            self.cells.append(data)
+        elif self.rows:
+            self.rows[-1][2].append(data)
+
+
+def test_the_page_colours_right_and_wrong_and_filters_them(tmp_path):
+    result = result_of(rows=4, exact=[1.0, 0.0, None, 1.0], close=[0.9, 0.2, 0.3, 0.4])
+    result.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["right"], ["wrong"], [""], ["right"]]  # close is graded
+    assert page.filters == {"all": 4, "right": 2, "wrong": 1}
+    close = dataclasses.replace(result.rewards["close"], threshold=0.5)
+    strict = dataclasses.replace(result, rewards=result.rewards | {"close": close})
+    strict.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["right"], ["wrong"], ["wrong"], ["wrong"]]
+
+
+def test_the_comparison_page_filters_the_rows_that_changed(tmp_path):
+    before = result_of(rows=4, exact=[0.0, 1.0, 1.0, None], close=[0.5, 0.5, 0.5, 0.5])
+    after = result_of(rows=4, exact=[1.0, 0.0, 1.0, 1.0], close=[0.5, 0.6, 0.5, 0.5])
+    compare(before, after).save_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    page = Articles(text)
+    assert [row[0] for row in page.rows] == [
+        {"changed", "better"},
+        {"changed", "better", "worse"},
+        set(),
+        set(),
+    ]
+    assert page.filters == {"all": 4, "changed": 2, "better": 2, "worse": 1}
+    verdicts = [row[1] for row in page.rows]
+    assert verdicts == [["wrong", "right"], ["right", "wrong"], ["right", "right"], ["", "right"]]
+    for mark in ("changed", "better", "worse"):
+        assert f'id="show-{mark}"' in text
+        assert f"#show-{mark}:checked ~ .grid .row:not(.{mark}) {{ display: none; }}" in text
+    assert "<script" not in text
+
+
+def test_a_reward_that_is_graded_on_one_side_colours_neither(tmp_path):
+    compare(result_of(rows=2, r=[0.0, 1.0]), result_of(rows=2, r=[0.5, 1.0])).save_html(
+        tmp_path / "page.html"
+    )
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["", ""], ["", ""]]
+
+
+def test_the_summary_is_a_table_with_the_cells_of_the_markdown(tmp_path):
+    result = result_of(rows=2, **{"a|b": [1.0, 0.0]})
+    result.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    head, _, line = result.table().splitlines()[:3]
+    columns = [text.strip() for text in head.strip("| ").split(" | ")]
+    cells = [text.strip().replace("\\|", "|") for text in line.strip("| ").split(" | ")]
+    assert page.cells == columns + cells
+
+
+def test_the_reference_answer_is_kept_and_shown(greedy, tmp_path):
+    assert [row.reference for row in greedy.rows] == [{"answer": letter} for letter in "aeiou"]
+    greedy.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert all(
+        {"answer", f" {letter}"} <= set(row[2]) for row, letter in zip(page.rows, "aeiou", strict=True)
+    )
+
+
+def test_references_are_texts_of_what_has_one():
+    columns = {
+        "images": ["x"],
+        "image": "x",
+        "answer": "A cat.",
+        "boxes": [[1, 2, 3, 4]],
+        "none": None,
+        "array": np.arange(2),
+        "object": object(),
+        "long": "x" * 3000,
+    }
+    texts = reference_texts(columns)
+    assert texts["answer"] == "A cat."
+    assert (texts["boxes"], texts["array"]) == ("[[1, 2, 3, 4]]", "[0, 1]")
+    assert (set(texts), len(texts["long"])) == ({"answer", "boxes", "array", "long"}, 2004)
+
+
+def test_a_result_of_an_older_version_has_no_references(tmp_path):
+    result_of(rows=1, r=[1.0]).save(tmp_path / "result.json")
+    content = json.loads((tmp_path / "result.json").read_text())
+    del content["rows"][0]["reference"]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    assert EvaluationResult.load(tmp_path / "result.json").rows[0].reference == {}
+
+
 def test_only_the_first_rows_are_kept_with_small_images(shared_policy):
     result = evaluate(shared_policy, mixture(), short, keep_rows=2, **OPTIONS)
     assert (len(result.rows), result.n) == (2, 5)
@@ -134,7 +251,7 @@ def test_a_comparison_is_what_the_card_shows(greedy, sampled, tmp_path):
     assert (alone.before, alone.after) == (None, evaluations[0].after)
     found.save_html(tmp_path / "page.html")
     words = Tags((tmp_path / "page.html").read_text()).words
-    assert (words.count("before"), words.count("after")) == (5, 20)
+    assert (words.count("before"), words.count("after")) == (1 + 5, 1 + 20)  # headings of the summary
     assert re.search(r"better / worse", "".join(words))
 
 

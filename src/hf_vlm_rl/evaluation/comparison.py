@@ -10,7 +10,8 @@ import numpy as np
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
 from .measurement import Evaluation
 from .pages import save_html
-from .result import EvaluationResult, RewardScores, cell
+from .result import EvaluationResult, RewardScores
+from .table import Table
 
 
 @dataclass(frozen=True)
@@ -51,20 +52,21 @@ class Comparison:
     after: EvaluationResult
     rewards: dict[str, RewardChange]
 
+    @property
+    def summary(self) -> Table:
+        """Before, after and difference."""
+        columns = ("reward", "n", "before", "after", "difference", "better / worse", "p (McNemar)")
+        lines = []
+        for name, change in self.rewards.items():
+            p_value = "-" if change.p_value is None else f"{change.p_value:.2g}"
+            estimates = map(str, (change.before, change.after, change.difference))
+            counts = f"{change.better} / {change.worse}"
+            lines.append((name, str(change.difference.n), *estimates, counts, p_value))
+        return Table(columns, tuple(lines))
+
     def table(self) -> str:
-        """Before, after and difference in Markdown."""
-        lines = [
-            "| reward | n | before | after | difference | better / worse | p (McNemar) |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, of in self.rewards.items():
-            p = "-" if of.p_value is None else f"{of.p_value:.2g}"
-            counts = f"{of.better} / {of.worse}"
-            lines.append(
-                f"| {cell(name)} | {of.difference.n} | {of.before} | {of.after} | {of.difference} "
-                f"| {counts} | {p} |"
-            )
-        return "\n".join(lines)
+        """The summary in Markdown."""
+        return self.summary.markdown()
 
     def __str__(self) -> str:
         return self.table()
@@ -91,7 +93,14 @@ class Comparison:
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows with the completions before and after; see `pages.save_html`."""
-        save_html({"before": self.before.rows, "after": self.after.rows}, path, self.table())
+        sides = {"before": self.before.rows, "after": self.after.rows}
+        save_html(sides, path, self.summary, self._passes)
+
+    def _passes(self, reward: str, value: float | None) -> bool | None:
+        # Graded on one side, a reward is graded on both.
+        results = [result for result in (self.before, self.after) if reward in result.rewards]
+        verdicts = [result.passes(reward, value) for result in results]
+        return None if None in verdicts else all(verdicts)
 
 
 def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:

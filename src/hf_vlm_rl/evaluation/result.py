@@ -15,6 +15,7 @@ from .kept_rows import (
 )
 from .measurement import Evaluation
 from .pages import save_html
+from .table import Table
 
 Values = tuple[tuple[float | None, ...], ...]
 
@@ -49,6 +50,13 @@ class RewardScores:
         return mean_over_prompts(self.given, self.confidence)
 
     @cached_property
+    def least(self) -> float | None:
+        """The least value with which a completion passes; None for a graded reward without a threshold."""
+        if self.threshold is not None:
+            return self.threshold
+        return 1.0 if all(value in (0, 1) for own in self.given for value in own) else None
+
+    @cached_property
     def pass_at(self) -> dict[int, Estimate]:
         """pass@k for k = 1, 2, 4, ... and the number of generations.
 
@@ -56,11 +64,9 @@ class RewardScores:
         the mean. Prompts with fewer than k values are left out.
         """
         most = max(map(len, self.values), default=0)
-        graded = any(value not in (0, 1) for own in self.given for value in own)
-        if self.threshold is None and (graded or most < 2):
+        if self.least is None or (self.threshold is None and most < 2):
             return {}
-        least = 1.0 if self.threshold is None else self.threshold
-        passed = [[float(value >= least) for value in own] for own in self.given]
+        passed = [[float(value >= self.least) for value in own] for own in self.given]
         ks = [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]
         found = {1: mean_over_prompts(passed, self.confidence)}
         for k in ks if most > 1 else []:
@@ -96,22 +102,27 @@ class EvaluationResult:
         """Rows evaluated."""
         return len(self.row_ids)
 
-    def table(self) -> str:
-        """Rewards in Markdown, with means, intervals and pass@k."""
+    @property
+    def summary(self) -> Table:
+        """Rewards with means, intervals and pass@k."""
         ks = sorted({k for scores in self.rewards.values() for k in scores.pass_at})
         head = ["reward", "n", "mean", *(f"pass@{k}" for k in ks), "interval"]
-        lines = [head, ["---"] * len(head)]
+        lines = []
         for name, scores in self.rewards.items():
             passes = [str(scores.pass_at[k]) if k in scores.pass_at else "-" for k in ks]
             estimates = [each for each in (scores.mean, *scores.pass_at.values()) if each.n]
             methods = sorted({each.method if each.interval else f"n < {LEAST}" for each in estimates})
-            lines.append([cell(name), str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)])
+            lines.append((name, str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)))
         about = f"{self.n} rows, {self.settings['num_generations']} completion(s) each"
         about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
         if self.failures:
             about += f", {len(self.failures)} rows failed and were left out"
         level = next((f"{100 * each.confidence:g}" for each in self.rewards.values()), "95")
-        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", f"{about}; [{level} %]."])
+        return Table(tuple(head), tuple(lines), f"{about}; [{level} %].")
+
+    def table(self) -> str:
+        """The summary in Markdown."""
+        return self.summary.markdown()
 
     def __str__(self) -> str:
         return self.table()
@@ -139,6 +150,11 @@ class EvaluationResult:
             )
             for name, mean in means.items()
         ]
+
+    def passes(self, reward: str, value: float | None) -> bool | None:
+        """Whether a value of a reward is right; None where the reward abstains or is graded."""
+        least = self.rewards[reward].least
+        return None if value is None or least is None else value >= least
 
     def save(self, path: str | Path) -> None:
         """Write everything as JSON."""
@@ -170,9 +186,4 @@ class EvaluationResult:
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows as one HTML file with their images; see `pages.save_html`."""
-        save_html({"": self.rows}, path, self.table())
-
-
-def cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return " ".join(text.replace("|", "\\|").split())
+        save_html({"": self.rows}, path, self.summary, self.passes)

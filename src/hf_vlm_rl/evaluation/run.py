@@ -19,6 +19,7 @@ from ..processing.trainer_rows import (
 )
 from ..rewards.calling import call, columns_as_lists, unique_names
 from .generate import NO_SAMPLING, complete, seeded
+from .kept_rows import reference_texts
 from .ranks import Ranks, gathered
 from .result import EvaluationResult
 from .tally import Done, Tally
@@ -105,10 +106,8 @@ def evaluate(
     ):
         for window in windows(dataset, size):
             done = sorted(ranks.gather(partial(generating, ranks.own(window))), key=lambda row: row.index)
-            rewards, prompts = ranks.on_first(
-                partial(_score, dict(window), done, functions, names, keep_rows)
-            )
-            tally.add(done, rewards, prompts)
+            rewards, kept = ranks.on_first(partial(_score, dict(window), done, functions, names, keep_rows))
+            tally.add(done, rewards, kept)
             bar.update(len(window))
     return tally.result(thresholds or {}, confidence, settings)
 
@@ -149,13 +148,13 @@ def _score(
     functions: list[Callable],
     names: list[str],
     keep_rows: int,
-) -> tuple[list[list[tuple]], list[str]]:
-    """Per reward, the values of each row without a failure; and the texts of the prompts to keep."""
+) -> tuple[list[list[tuple]], list[tuple[str, dict[str, str]]]]:
+    """Per reward, the values of each row without a failure; and texts and references of the rows to keep."""
     good = [(read(row.index, window[row.index]), row) for row in done if row.failure is None]
-    texts = [row.text for row, _ in good if row.index < keep_rows]
+    kept = [(row.text, reference_texts(row.columns)) for row, _ in good if row.index < keep_rows]
     repeated = [(row, one) for row, own in good for one in own.completions]
     if not repeated:
-        return [[] for _ in functions], texts
+        return [[] for _ in functions], kept
     arguments = {
         "prompts": [row.prompt for row, _ in repeated],
         "completions": [row.said(one.text) for row, one in repeated],
@@ -166,7 +165,7 @@ def _score(
     flat = [call(function, name, arguments) for function, name in zip(functions, names, strict=True)]
     return [
         [tuple(own[start : start + copies]) for start in range(0, len(own), copies)] for own in flat
-    ], texts
+    ], kept
 
 
 def _check(

@@ -48,22 +48,27 @@ class Tally:
     def __post_init__(self):
         self.values = [[] for _ in self.names]
 
-    def add(self, done: Sequence[Done], rewards: Sequence[Sequence[tuple]], prompts: Sequence[str]) -> None:
+    def add(
+        self,
+        done: Sequence[Done],
+        rewards: Sequence[Sequence[tuple]],
+        kept: Sequence[tuple[str, dict[str, str]]],
+    ) -> None:
         """Take in a window.
 
         Args:
             done: Its rows.
             rewards: Per reward, the values of each row without a failure.
-            prompts: Of the first of these rows, the texts; they are kept.
+            kept: Of the first of these rows, prompt and reference as text; they are kept.
         """
         self.failures |= {row.index: row.failure for row in done if row.failure is not None}
         good = [row for row in done if row.failure is None]
         for column, own in zip(self.values, rewards, strict=True):
             column += own
-        for row, prompt, *values in zip(good, prompts, *rewards, strict=False):
+        for row, (prompt, reference), *values in zip(good, kept, *rewards, strict=False):
             texts = tuple(one.text for one in row.completions)
             by_name = dict(zip(self.names, values, strict=True))
-            self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images))
+            self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images, reference))
         self.row_ids += [row.row_id for row in good]
         every = [one for row in good for one in row.completions]
         self.completions += len(every)

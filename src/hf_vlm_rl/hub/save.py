@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
+from ..evaluation.callback import EvaluationCallback
+from ..evaluation.measurement import Evaluation
 from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
 from .base_model import base_facts, hub_id
 from .cards.adapter_facts import adapter_facts
@@ -38,7 +40,8 @@ def save_adapter(
 
     Adapter weights (safetensors), `adapter_config.json` with the base's id and commit, the native
     processor with its chat template, `training_args.json` without secrets and paths, the card with
-    its learning curve, and `.eval_results/` where they apply. Text that somebody wrote into the card
+    its learning curve and the results of the trainer's `EvaluationCallback`, and `.eval_results/` where
+    they apply. Text that somebody wrote into the card
     of that folder stays.
 
     Args:
@@ -93,9 +96,20 @@ def save_adapter(
         versions=versions(),
     )
     if trainer is not None:
+        card.evaluations = card.evaluations or evaluations_of(trainer)
         files.append(folder / ARGUMENTS)
         _write_json(folder / ARGUMENTS, shareable(trainer.args))
     return sorted([*files, *write_card(folder, card)])
+
+
+def evaluations_of(trainer: Any) -> list[Evaluation]:
+    """What a trainer's `EvaluationCallback`s measured of the model as it is now."""
+    return [
+        evaluation
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, EvaluationCallback)
+        for evaluation in callback.evaluations(trainer.state.global_step)
+    ]
 
 
 def write_card(folder: Path, card: AdapterCardData) -> list[Path]:

@@ -27,7 +27,8 @@ class AdapterCardData:
         prompt: The question in the copy-and-run snippets.
         datasets: Ids of the training data on the Hub.
         data_notes: About the training data, in Markdown.
-        evaluations: Measurements before and after training.
+        evaluations: Measurements before and after training. Default: those of the trainer's
+            `EvaluationCallback`, if it has one.
         limits: What the adapter cannot do, one sentence each.
         language: Codes (ISO 639) of the languages it answers in.
         license: Default: that of the base model, as its card on the Hub has it.

@@ -36,9 +36,9 @@ class EvaluationCallback(TrainerCallback):
     Every process of a distributed run takes part. Training is as without the callback.
 
     Args:
-        dataset: As for `evaluate`; small, as it is generated for each time. Not consumed once: a list or a
-            `datasets.Dataset`.
-        reward_funcs: As for `evaluate`.
+        dataset: Rows in TRL's columns, a list or a `datasets.Dataset`; few, as completions are generated for
+            all of them each time.
+        reward_funcs: TRL reward functions.
         every_steps: Also evaluate after each so many steps.
         before: Evaluate before the first step.
         after: Evaluate after the last.
@@ -188,6 +188,6 @@ def policy_in(model: Any) -> Any:
         base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         if isinstance(base, VLMPolicy):
             return inner
-        # Of a parallel wrapper; of PPO's policy and value model.
+        # A parallel wrapper has `module`; PPO's wrapper of policy and value model has `policy`.
         inner = getattr(inner, "module", None) or getattr(inner, "policy", None)
     raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")

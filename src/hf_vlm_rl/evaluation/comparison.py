@@ -74,25 +74,31 @@ class Comparison:
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
-        """For `AdapterCardData(evaluations=...)`; arguments as `EvaluationResult.evaluations`."""
+        """The means before and after as an adapter's card shows them.
+
+        Args:
+            dataset: Its name for people.
+            metrics: Names on the card by the reward's; default: the reward's.
+            **about: `dataset_id`, `split`, ... of `Evaluation`.
+        """
         return [
             Evaluation(
                 dataset=dataset,
                 metric=(metrics or {}).get(name, name),
-                n=of.after.n,
-                after=of.after.value,
-                before=of.before.value,
-                before_ci=of.before.interval,
-                after_ci=of.after.interval,
-                confidence=of.confidence,
+                n=change.after.n,
+                after=change.after.value,
+                before=change.before.value,
+                before_ci=change.before.interval,
+                after_ci=change.after.interval,
+                confidence=change.confidence,
                 **about,
             )
-            for name, of in self.rewards.items()
-            if of.after.n
+            for name, change in self.rewards.items()
+            if change.after.n
         ]
 
     def save_html(self, path: str | Path) -> None:
-        """Write the kept rows with the completions before and after; see `pages.save_html`."""
+        """Write the kept rows, with the completions before and after, as one HTML file with their images."""
         sides = {"before": self.before.rows, "after": self.after.rows}
         save_html(sides, path, self.summary, self._passes)
 
@@ -142,9 +148,9 @@ def _change(before: RewardScores, after: RewardScores) -> RewardChange:
     means = [mean_over_prompts(side, confidence) for side in (list(zip(*pairs, strict=True)) or [[], []])]
     if not pairs:
         return RewardChange(*means, means[0], 0, 0, None, confidence)
-    old, new = (np.array([np.mean(own) for own in side]) for side in zip(*pairs, strict=True))
+    old, new = (np.array([np.mean(values) for values in side]) for side in zip(*pairs, strict=True))
     better, worse = int((new > old).sum()), int((new < old).sum())
-    single = all(len(own) == 1 for pair in pairs for own in pair)
+    single = all(len(values) == 1 for pair in pairs for values in pair)
     if single and np.isin([old, new], (0, 1)).all():
         difference = paired_shares(old, new, confidence)
         return RewardChange(*means, difference, better, worse, mcnemar(better, worse), confidence)

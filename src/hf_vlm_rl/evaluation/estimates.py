@@ -48,15 +48,15 @@ def mean_over_prompts(values: Sequence[Sequence[float]], confidence: float = 0.9
         values: Per prompt, its values; prompts without any are left out.
         confidence: Level of the interval, in (0, 1).
     """
-    groups = [np.asarray(own, dtype=float) for own in values if len(own)]
-    n = len(groups)
+    prompts = [np.asarray(group, dtype=float) for group in values if len(group)]
+    n = len(prompts)
     if not n:
         return Estimate(math.nan, None, 0, "none")
-    means = np.array([own.mean() for own in groups])
+    means = np.array([group.mean() for group in prompts])
     mean = float(means.mean())
-    if not all(np.isin(own, (0, 1)).all() for own in groups):
+    if not all(np.isin(group, (0, 1)).all() for group in prompts):
         return bootstrap(means, confidence)
-    completions, effective = sum(map(len, groups)), n
+    completions, effective = sum(map(len, prompts)), n
     if completions > n > 1 and means.var() > 0:
         effective = mean * (1 - mean) / (float(means.var(ddof=1)) / n)
     elif completions > n > 1 and 0 < mean < 1:

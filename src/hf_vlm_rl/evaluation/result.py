@@ -37,12 +37,12 @@ class RewardScores:
     @cached_property
     def given(self) -> list[list[float]]:
         """Per prompt, the values without None."""
-        return [[value for value in own if value is not None] for own in self.values]
+        return [[value for value in group if value is not None] for group in self.values]
 
     @property
     def abstained(self) -> int:
         """Completions without a value."""
-        return sum(len(own) for own in self.values) - sum(map(len, self.given))
+        return sum(len(group) for group in self.values) - sum(map(len, self.given))
 
     @cached_property
     def mean(self) -> Estimate:
@@ -54,7 +54,7 @@ class RewardScores:
         """The least value with which a completion passes; None for a graded reward without a threshold."""
         if self.threshold is not None:
             return self.threshold
-        return 1.0 if all(value in (0, 1) for own in self.given for value in own) else None
+        return 1.0 if all(value in (0, 1) for group in self.given for value in group) else None
 
     @cached_property
     def pass_at(self) -> dict[int, Estimate]:
@@ -66,13 +66,13 @@ class RewardScores:
         most = max(map(len, self.values), default=0)
         if self.least is None or (self.threshold is None and most < 2):
             return {}
-        passed = [[float(value >= self.least) for value in own] for own in self.given]
+        passed = [[float(value >= self.least) for value in group] for group in self.given]
         ks = [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]
-        found = {1: mean_over_prompts(passed, self.confidence)}
+        estimates = {1: mean_over_prompts(passed, self.confidence)}
         for k in ks if most > 1 else []:
-            chances = [[pass_at(k, len(own), int(sum(own)))] for own in passed if len(own) >= k]
-            found[k] = mean_over_prompts(chances, self.confidence)
-        return found
+            chances = [[pass_at(k, len(group), int(sum(group)))] for group in passed if len(group) >= k]
+            estimates[k] = mean_over_prompts(chances, self.confidence)
+        return estimates
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class EvaluationResult:
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
-        """The means as an adapter's card shows them; with a `before`, see `compare`.
+        """The means as an adapter's card shows them; those of a `Comparison` also have values before.
 
         Args:
             dataset: Its name for people.
@@ -185,5 +185,5 @@ class EvaluationResult:
             ) from error
 
     def save_html(self, path: str | Path) -> None:
-        """Write the kept rows as one HTML file with their images; see `pages.save_html`."""
+        """Write the kept rows as one HTML file with their images."""
         save_html({"": self.rows}, path, self.summary, self.passes)

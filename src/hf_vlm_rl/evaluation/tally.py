@@ -11,11 +11,11 @@ from .result import EvaluationResult, RewardScores
 
 @dataclass(frozen=True)
 class Done:
-    """A row with its completions, or why there are none.
+    """A row with its completions, still with their ids and without rewards, or why there are none.
 
     Attributes:
         index: In the dataset.
-        row_id: See `rows.Encoded`.
+        row_id: Hash of its ids and images; "" with a failure.
         completions: As many as generations.
         images: Thumbnails, for rows that are kept.
         failure: A message.
@@ -63,17 +63,17 @@ class Tally:
         """
         self.failures |= {row.index: row.failure for row in done if row.failure is not None}
         good = [row for row in done if row.failure is None]
-        for column, own in zip(self.values, rewards, strict=True):
-            column += own
+        for column, values in zip(self.values, rewards, strict=True):
+            column += values
         for row, (prompt, reference), *values in zip(good, kept, *rewards, strict=False):
-            texts = tuple(one.text for one in row.completions)
+            texts = tuple(completion.text for completion in row.completions)
             by_name = dict(zip(self.names, values, strict=True))
             self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images, reference))
         self.row_ids += [row.row_id for row in good]
-        every = [one for row in good for one in row.completions]
-        self.completions += len(every)
-        self.clipped += sum(one.clipped for one in every)
-        self.tokens += sum(len(one.ids) for one in every)
+        completions = [completion for row in good for completion in row.completions]
+        self.completions += len(completions)
+        self.clipped += sum(completion.clipped for completion in completions)
+        self.tokens += sum(len(completion.ids) for completion in completions)
 
     def result(
         self, thresholds: Mapping[str, float], confidence: float, settings: Mapping[str, Any]

@@ -59,7 +59,7 @@ def quantization(model: Any) -> str | None:
     Args:
         model: Any transformers model or PEFT wrapper of one.
     """
-    config = getattr(model.config, "quantization_config", None)
+    config = getattr(model.config, "quantization_config", None)  # set by loading quantised weights
     if config is None:
         return None
     settings = config if isinstance(config, Mapping) else config.to_dict()

@@ -25,10 +25,10 @@ ADAPTER_ONLY = ("revision", "subfolder")  # Hub arguments that say nothing about
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter that was found.
+    """Where an adapter's files are, and its config; nothing of it is on a model yet.
 
     Attributes:
-        source: Hub id or directory, as given.
+        source: Hub id or directory, as the caller wrote it.
         hub: `HUB_ARGUMENTS` for it.
         config: Its adapter_config.json.
         directory: Where its files are, downloaded if need be.

@@ -125,7 +125,7 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
 
 
 def test_the_options_are_known_without_torch():
-    script = "import sys; from hf_vlm_rl.evaluation import command; sys.exit('torch' in sys.modules)"
+    script = "import sys; from hf_vlm_rl.cli import eval; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -150,8 +150,8 @@ def test_a_killed_run_leaves_no_checkpoint(tmp_path):
     # The child stops itself in the middle of the weights, so that the kill comes at no lucky moment.
     script = (
         "import sys, time\n"
-        "from hf_vlm_rl.internvl_chat import write\n"
-        "from hf_vlm_rl.internvl_chat.convert import convert\n"
+        "from hf_vlm_rl.loading.internvl_chat import write\n"
+        "from hf_vlm_rl.loading.internvl_chat.convert import convert\n"
         "save = write._save\n"
         "def slow(content, path):\n"
         "    save(content, path); print('written', flush=True); time.sleep(60)\n"

@@ -9,27 +9,19 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from ..commits import loaded_commit
 from ..families import VLMFamily
 from ..families.registry import family_for, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
 from ..processing.chat_template import end_of_turn
-from ..processing.images.store import (
-    ImageStore,
-)
-from ..processing.make import (
-    make_processing_class,
-)
+from ..processing.images.store import ImageStore
+from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
 from .formats import ORIGINAL_FORMATS
-from .location import HUB_ARGUMENTS, file_arguments
+from .location import HUB_ARGUMENTS, file_arguments, loaded_commit
 from .quantization import decoder_only, finish_quantised
-from .stock import (
-    load_processor,
-    stock_class,
-)
+from .stock import load_processor, stock_class
 
 PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
 

@@ -7,9 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ...commits import loaded_commit
 from ...errors import CheckpointError
-from ..location import file_arguments
+from ..location import file_arguments, loaded_commit
 from .source import Adapter
 
 COMMIT = re.compile(r"[0-9a-f]{40}")

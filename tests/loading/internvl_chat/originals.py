@@ -10,8 +10,7 @@ from safetensors.torch import save_file
 from transformers import InternVLForConditionalGeneration
 from transformers.core_model_loading import revert_weight_conversion
 
-from hf_vlm_rl.loading.internvl_chat.config import convert_config
-from hf_vlm_rl.loading.internvl_chat.text_config import backbone_of
+from hf_vlm_rl.loading.internvl_chat.config import backbone_of, convert_config
 from hf_vlm_rl.loading.internvl_chat.weights import skeleton
 from tests.tiny.weights import randomise
 

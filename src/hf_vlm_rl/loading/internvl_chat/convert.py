@@ -10,7 +10,6 @@ from typing import Any
 from transformers import GotOcr2ImageProcessorPil, PreTrainedConfig
 
 from ...errors import CheckpointError, UnsupportedModelError
-from .config import chat_options
 from .load import Checkpoint, generation_config, open_checkpoint
 from .shards import stored_tensors
 from .weights import check_weights
@@ -58,7 +57,7 @@ def convert(
             f"{destination} exists and is not empty. Remove it or choose another directory."
         )
     checkpoint = open_checkpoint(source, stored, located)
-    _check_expressible(stored, checkpoint)
+    _check_expressible(checkpoint)
     tensors = stored_tensors(checkpoint.files)
     check_weights(checkpoint.files, tensors, checkpoint.config, checkpoint.backbone)
 
@@ -91,17 +90,11 @@ def _write(checkpoint: Checkpoint, tensors: Mapping[str, Any], folder: Path, sha
         ) from error
 
 
-def _check_expressible(stored: Mapping[str, Any], checkpoint: Checkpoint) -> None:
-    source = checkpoint.files.source
-    if chat_options(stored)["ps_version"] == "v1":
-        raise UnsupportedModelError(
-            f"config.json of {source!r} has ps_version 'v1'; transformers' InternVL always computes 'v2'. "
-            "Load it with AutoVLMPolicy.from_pretrained, which handles v1."
-        )
+def _check_expressible(checkpoint: Checkpoint) -> None:
     if type(checkpoint.processor.image_processor) is not GotOcr2ImageProcessorPil:
         raise UnsupportedModelError(
-            f"config.json of {source!r} has use_thumbnail=false; transformers' processor always adds the "
-            "thumbnail. Load it with AutoVLMPolicy.from_pretrained, which leaves it out."
+            f"config.json of {checkpoint.files.source!r} has use_thumbnail=false; transformers' processor "
+            "always adds the thumbnail. Load it with AutoVLMPolicy.from_pretrained, which leaves it out."
         )
 
 

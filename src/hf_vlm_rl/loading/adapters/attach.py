@@ -29,7 +29,7 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
             is not finite, or the adapter changes nothing and is not to be trained.
     """
     config = adapter.config
-    trained_on = (getattr(config, "auto_mapping", None) or {}).get("base_model_class")
+    trained_on = (config.auto_mapping or {}).get("base_model_class")
     if trained_on not in (None, type(policy).__name__):
         raise CheckpointError(
             f"{_pair(policy, adapter)} do not fit: it was trained on a {trained_on}. {_ADVICE}"

@@ -30,7 +30,7 @@ def load_on_base(
         adapter: What `find_adapter` found.
         load: Loads a model as a policy, given its source, Hub arguments, `kwargs` and `processor_at`.
         kwargs: For transformers' `from_pretrained`.
-        base_model: See `AutoVLMPolicy.from_pretrained`, as all that follow.
+        base_model: Takes the place of the base that the adapter names.
         base_revision: Revision of the base.
         trainable: Train the adapter further.
         merge: Add the adapter into the base's weights.
@@ -72,10 +72,10 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
     tokenizer, image = processor.tokenizer, config.image_token_id
     tokens, rows = len(tokenizer), config.get_text_config().vocab_size
     if image not in tokenizer.added_tokens_decoder or tokens > rows:
-        found = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
+        token = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
         kind = type(processor).__name__
         raise CheckpointError(
-            f"{source!r} has a {kind} with {tokens} tokens, of which {image} is {found!r}; its base "
+            f"{source!r} has a {kind} with {tokens} tokens, of which {image} is {token!r}; its base "
             f"{base!r} ({config.model_type}) has {rows} embeddings, and its image token is {image}. "
             "Check which model the adapter was trained on; base_model=... loads another one."
         )
@@ -99,10 +99,10 @@ def _base_config(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> dict[st
 
 
 def _check_commit(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> None:
-    trained, found = adapter.config.revision, loaded_commit(base, file_arguments(hub))
-    if trained and COMMIT.fullmatch(trained) and found and found != trained:
+    trained, loaded = adapter.config.revision, loaded_commit(base, file_arguments(hub))
+    if trained and COMMIT.fullmatch(trained) and loaded and loaded != trained:
         raise CheckpointError(
             f"{adapter.source!r} was trained on commit {trained} of "
-            f"{adapter.config.base_model_name_or_path!r}, and {base!r} is at {found}. Give that commit, or "
-            f"accept this one: base_revision={found!r}."
+            f"{adapter.config.base_model_name_or_path!r}, and {base!r} is at {loaded}. Give that commit, or "
+            f"accept this one: base_revision={loaded!r}."
         )

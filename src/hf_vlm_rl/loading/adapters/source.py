@@ -27,7 +27,7 @@ HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 PROCESSOR_KINDS = ("*.json", "*.jinja", "*.model", "*.txt")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
-HERE = ("revision", "subfolder")  # what of the Hub arguments is about the adapter alone
+ADAPTER_ONLY = ("revision", "subfolder")  # the Hub arguments that are not about the base
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Adapter:
         base = os.fspath(base_model) if base_model is not None else self._recorded_base(recorded)
         if base_revision is None and base == recorded:
             base_revision = self.config.revision
-        hub = {key: value for key, value in self.hub.items() if key not in HERE}
+        hub = {key: value for key, value in self.hub.items() if key not in ADAPTER_ONLY}
         return base, hub if base_revision is None else hub | {"revision": base_revision}
 
     def processor(self) -> tuple[str, Mapping[str, Any]] | None:
@@ -141,16 +141,16 @@ def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
         CheckpointError: If adapter_config.json is damaged or of a kind that PEFT does not know.
         UnsupportedModelError: If it is an adapter that cannot work on a policy.
     """
-    found = find_adapter_config_file(source, **file_arguments(hub))
-    if found is None:
+    path = find_adapter_config_file(source, **file_arguments(hub))
+    if path is None:
         return None
     from peft import PeftConfig
 
     try:
-        config = PeftConfig.from_pretrained(str(Path(found).parent))
+        config = PeftConfig.from_pretrained(str(Path(path).parent))
     except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(
-            f"{found} cannot be read ({type(error).__name__}: {error}). It is damaged, or written by a "
+            f"{path} cannot be read ({type(error).__name__}: {error}). It is damaged, or written by a "
             "newer PEFT: download it again or update peft."
         ) from error
     if config.is_prompt_learning:
@@ -163,4 +163,4 @@ def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
             f"{source!r} is an adapter of a value or reward model. Load its base with AutoVLMRewardModel, "
             "then PeftModel.from_pretrained(reward_model, adapter)."
         )
-    return Adapter(source, hub, config, Path(found).parent)
+    return Adapter(source, hub, config, Path(path).parent)

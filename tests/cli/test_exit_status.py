@@ -18,6 +18,8 @@ def folder(tmp_path, monkeypatch):
     """The working directory: an empty folder, a file that is nothing, rows."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "bad.jsonl").write_text('{"prompt": \n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Hello.", "answer": "hello"}\n')
@@ -26,12 +28,14 @@ def folder(tmp_path, monkeypatch):
 
 BAD_INPUT = {
     "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
-    "no model in a folder": (["check", "empty"], "'empty' has model_type None, which no family describes"),
+    "no model in a folder": (["check", "empty"], "'empty' has no config.json. Expected a directory"),
     "no such image": (["check", "no/model", "--image", "gone.jpg"], "Cannot read the image file 'gone.jpg'"),
     "no image": (["check", "no/model", "--image", "notes.txt"], "not an image that PIL can read"),
     "no model to plan": (["plan", "no/model", "--gpu", "24GB"], "hf-vlm-rl plan no/model: "),
     "no model to convert": (["convert", "no/model", "out"], "hf-vlm-rl convert no/model: "),
-    "nothing to convert": (["convert", "empty", "out"], "Expected 'internvl_chat'"),
+    "nothing to convert": (["convert", "empty", "out"], "'empty' has no config.json"),
+    "an adapter to check": (["check", "adapter"], "'adapter' is a PEFT adapter. Expected a model, such as"),
+    "an adapter to plan": (["plan", "adapter", "--gpu", "1GB"], "such as the adapter's base: 'org/base'"),
     "no model to evaluate": (["eval", "no/model", "rows.jsonl", *REWARD], "hf-vlm-rl eval no/model: "),
     "no such rows": (["eval", "empty", "gone.jsonl", *REWARD], "Got 'gone.jsonl', and there is no such file"),
     "rows cut off": (["eval", "empty", "bad.jsonl", *REWARD], "bad.jsonl"),

@@ -19,7 +19,7 @@ from ..families.registry import family_for
 from ..processing.make import make_processing_class
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
-from .location import file_arguments
+from .location import file_arguments, read_config
 from .stock import stock_class
 
 ARCHITECTURE = "AutoVLMPolicy"
@@ -87,7 +87,7 @@ class _ProcessingClassLoader:
     @classmethod
     def from_pretrained(cls, source: str, **kwargs: Any):
         located = file_arguments(kwargs)
-        stored, _ = PreTrainedConfig.get_config_dict(source, **located)
+        stored = read_config(source, located)
         original = ORIGINAL_FORMATS[stored["model_type"]]
         checkpoint = original.module.open_checkpoint(source, stored, located)
         family = family_for(original.family, source)

@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import GotOcr2ImageProcessorPil, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import GotOcr2ImageProcessorPil, PreTrainedModel, ProcessorMixin
 
 from ...errors import CheckpointError, UnsupportedModelError
+from ..location import read_config
 from .load import open_checkpoint
 from .shards import DTYPES, stored_tensors
 from .weights import check_weights
@@ -50,10 +51,10 @@ def convert(
         UnsupportedModelError: If a stock checkpoint cannot express the model.
     """
     source, destination = os.fspath(source), Path(destination)
-    stored, _ = PreTrainedConfig.get_config_dict(source, **located)
-    if stored.get("model_type") != MODEL_TYPE:
+    stored = read_config(source, located)
+    if stored["model_type"] != MODEL_TYPE:
         raise UnsupportedModelError(
-            f"{source!r} has model_type {stored.get('model_type')!r}. Expected {MODEL_TYPE!r}; other "
+            f"{source!r} has model_type {stored['model_type']!r}. Expected {MODEL_TYPE!r}; other "
             "checkpoints need no conversion."
         )
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):

@@ -164,6 +164,25 @@ def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_
     assert (saved["max_patches"] if family == "internvl" else saved["size"]["longest_edge"]) == value
 
 
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, family):
+    """What engines in the same process go by: vLLM takes the first architecture of the list that it knows."""
+    stock = AutoConfig.from_pretrained(checkpoint(family))
+    code = (
+        "import json, sys, transformers; from hf_vlm_rl import AutoVLMPolicy, register; register()\n"
+        "config = transformers.AutoConfig.from_pretrained(sys.argv[1])\n"
+        "again = type(config).from_dict(config.to_dict())\n"
+        "policy = AutoVLMPolicy.from_pretrained(sys.argv[1])\n"
+        "print(json.dumps([type(config).__name__, config.architectures, again.architectures,\n"
+        "    policy.config.architectures, hasattr(transformers, config.architectures[0])]))\n"
+    )
+    name, architectures, again, loaded, known = json.loads(run_python(code, checkpoint(family)).stdout)
+    assert name == type(stock).__name__
+    assert architectures == again == ["AutoVLMPolicy", *stock.architectures]
+    assert not known  # TRL asks AutoModelForCausalLM for what transformers does not have
+    assert loaded == stock.architectures
+
+
 def test_model_options_reach_the_model(checkpoint):
     policy = AutoVLMPolicy.from_pretrained(
         checkpoint("internvl"), dtype=torch.bfloat16, attn_implementation="eager"

@@ -18,7 +18,7 @@ def run(options: argparse.Namespace) -> None:
 
     For several processes: accelerate launch -m hf_vlm_rl.cli trl grpo ...
     """
-    from ..loading.registration import register
+    from ..loading.register import register
 
     module = f"trl.scripts.{options.script}"
     if importlib.util.find_spec(module) is None:

@@ -30,10 +30,12 @@ def register() -> None:
     """Make TRL (>= 1.8) load policies for every known family, for the rest of this process.
 
     Uses transformers' public registration calls. From then on `AutoConfig.from_pretrained` gives,
-    for the known families, a config of the stock kind whose `architectures` names a class that
+    for the known families, a config of the stock kind whose `architectures` begins with a name that
     transformers does not have; TRL then asks `AutoModelForCausalLM`, and that leads here. The stock
-    classes and `AutoModelForImageTextToText` go on loading stock models. A vLLM engine started in
-    this process reads the same config and would not know the architecture: start it as a server.
+    architecture follows in the list: an engine that is started in this process, as vLLM by
+    `vllm_mode="colocate"`, takes the first one that it knows. The stock classes and
+    `AutoModelForImageTextToText` go on loading stock models. For checkpoints in an original format there
+    is no stock architecture, and no other library loads them in this process: convert them first.
 
     Raises:
         ImportError: If TRL is older than 1.8.
@@ -69,7 +71,8 @@ def _policy_config(stock: type) -> type:
     def from_dict(cls, config_dict: dict, **kwargs: Any):
         result = stock.from_dict.__func__(cls, config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
-        config.architectures = [ARCHITECTURE]
+        stored = [name for name in config.architectures or [] if name != ARCHITECTURE]
+        config.architectures = [ARCHITECTURE, *stored]
         config.auto_map = {}  # TRL reads it without checking that it exists.
         return result
 

@@ -33,7 +33,8 @@ def register() -> None:
     for the known families, a config of the stock kind whose `architectures` begins with a name that
     transformers does not have; TRL then asks `AutoModelForCausalLM`, and that leads here. The stock
     architecture follows in the list: an engine that is started in this process, as vLLM by
-    `vllm_mode="colocate"`, takes the first one that it knows. The stock classes and
+    `vllm_mode="colocate"`, takes the first one that it knows (vLLM 0.33; not with
+    `vllm_model_impl="transformers"`, which reads the first alone). The stock classes and
     `AutoModelForImageTextToText` go on loading stock models. For checkpoints in an original format there
     is no stock architecture, and no other library loads them in this process: convert them first.
 

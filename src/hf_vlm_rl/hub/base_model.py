@@ -10,8 +10,8 @@ from huggingface_hub.errors import GatedRepoError, HFValidationError, Repository
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import logging
 
-from ..commits import SNAPSHOT
 from ..loading.formats import ORIGINAL_FORMATS
+from ..loading.location import SNAPSHOT
 from .cards.adapter_facts import quantization
 from .cards.facts import BaseFacts
 from .cards.merge import LICENSE

@@ -38,7 +38,7 @@ def _changes(module: nn.Module, name: str) -> bool:
         pairs = zip(
             module.modules_to_save[name].parameters(), module.original_module.parameters(), strict=True
         )
-        return any(not torch.equal(saved, base.to(saved)) for saved, base in pairs)
+        return any(not torch.equal(trained, base.to(trained)) for trained, base in pairs)
     if not isinstance(module, LoraLayer) or not module.scaling.get(name):
         return False
     factors = [(module.lora_A, module.lora_B), (module.lora_embedding_A, module.lora_embedding_B)]

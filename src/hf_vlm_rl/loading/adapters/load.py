@@ -7,9 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ...commits import loaded_commit
-from ...errors import CheckpointError
-from ..location import file_arguments
+from ...errors import CheckpointError, UnsupportedModelError
+from ..location import file_arguments, loaded_commit, read_config
 from .source import Adapter
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -84,19 +83,13 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
 
 def _base_config(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        config, _ = PreTrainedConfig.get_config_dict(base, **file_arguments(hub))
-    except OSError as error:
+        return read_config(base, file_arguments(hub))
+    except (OSError, CheckpointError, UnsupportedModelError) as error:
         at = f" at revision {hub['revision']!r}" if "revision" in hub else ""
         raise CheckpointError(
-            f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error}. If it is "
+            f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error} If it is "
             "elsewhere: base_model=<Hub id or directory>, base_revision=<its revision>."
         ) from error
-    if "model_type" not in config:
-        raise CheckpointError(
-            f"The base of the adapter {adapter.source!r}, {base!r}, has no config.json of a model. Say where "
-            "the base model is: base_model=<Hub id or directory>."
-        )
-    return config
 
 
 def _check_commit(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> None:

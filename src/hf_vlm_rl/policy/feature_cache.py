@@ -4,12 +4,14 @@ A training step needs the features of an image in the rollout, in the old and re
 in every update pass. While nothing that made them has changed, they are computed once.
 """
 
-from collections import OrderedDict
+import operator
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from torch import nn
+
+from ..processing.images.lru import ByteBoundedCache
 
 LIMIT_BYTES = 2 << 30
 
@@ -47,12 +49,12 @@ class FeatureCache:
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES):
-        self.limit_bytes = limit_bytes
         self.encoded = 0
         self.reused = 0
         self._state: tuple | None = None
-        self._entries: OrderedDict[int, Features] = OrderedDict()
-        self._used = 0
+        self._features: ByteBoundedCache[int, Features] = ByteBoundedCache(
+            limit_bytes, operator.attrgetter("nbytes")
+        )
 
     def __deepcopy__(self, memo: dict) -> Self:
         # The copy's weights change on their own.
@@ -64,16 +66,31 @@ class FeatureCache:
     def __setstate__(self, state: dict) -> None:
         self.__init__(**state)
 
+    @property
+    def limit_bytes(self) -> int:
+        """Bound of the features held, in bytes; 0 switches the cache off."""
+        return self._features.limit_bytes
+
+    @limit_bytes.setter
+    def limit_bytes(self, limit: int) -> None:
+        self._features.limit_bytes = limit
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features held, in bytes."""
+        return self._features.nbytes
+
+    def clear(self) -> None:
+        """Drop all features; `encoded` and `reused` stay."""
+        self._features.clear()
+
     def lookup(self, state: tuple | None, tickets: list[int]) -> dict[int, Features]:
         """The entries of `tickets` that are valid in `state`; another state empties the cache."""
         if state != self._state or state is None:
-            self._entries.clear()
-            self._used = 0
+            self.clear()
             self._state = state
-        found = {ticket: self._entries[ticket] for ticket in tickets if ticket in self._entries}
-        for ticket in found:
-            self._entries.move_to_end(ticket)
-        return found
+        held = {ticket: self._features.get(ticket) for ticket in tickets}
+        return {ticket: features for ticket, features in held.items() if features is not None}
 
     def store(self, ticket: int, features: Features) -> None:
         """Keep an image's features for as long as the state of the last `lookup` holds."""
@@ -81,10 +98,7 @@ class FeatureCache:
             return
         # A copy: a view would keep the features of its whole batch alive.
         kept = Features(features.pooled.clone(), tuple(tensor.clone() for tensor in features.deep))
-        self._entries[ticket] = kept
-        self._used += kept.nbytes
-        while self._used > self.limit_bytes:
-            self._used -= self._entries.popitem(last=False)[1].nbytes
+        self._features.put(ticket, kept)
 
 
 def frozen_state(backbone: nn.Module, language: str) -> tuple | None:

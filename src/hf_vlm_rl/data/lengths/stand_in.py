@@ -98,7 +98,7 @@ class _Store:
 
 
 class _Tokens(dict):
-    """`ImageCache` without the tensors: text and number of tokens of every image so far."""
+    """The cache of processed images without the tensors: text and number of tokens of every image so far."""
 
     def put(self, ticket: int, entry: ProcessedImage) -> None:
         self[ticket] = replace(entry, inputs={})

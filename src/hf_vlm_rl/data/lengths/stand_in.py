@@ -10,7 +10,8 @@ import PIL.Image
 
 from ...processing.images.processed import ProcessedImage
 from ...processing.images.size import image_size
-from ...processing.images.store import StoredImage, image_ticket
+from ...processing.images.store import image_ticket
+from ...processing.images.stored import StoredImage
 
 # Families in which an image's size alone decides its tokens, as tests/data/lengths/test_overlong.py shows.
 BY_SIZE = frozenset(
@@ -84,7 +85,7 @@ class _Store:
         new = key not in self._tickets
         ticket = self._tickets.setdefault(key, len(self._tickets))
         if new:
-            self._waiting[ticket] = StoredImage(image, options)
+            self._waiting[ticket] = StoredImage(image=image, options=options)
         return ticket
 
     def source(self, ticket: int) -> int:

@@ -5,26 +5,13 @@ import os
 import pickle
 import time
 
-import numpy as np
 import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
 from hf_vlm_rl.processing.images.store import image_ticket, name
 from tests.images import photo
-
-
-def noise(seed: int, size: tuple[int, int] = (40, 30)) -> PIL.Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    return PIL.Image.fromarray(pixels)
-
-
-def same(left: PIL.Image.Image, right: PIL.Image.Image) -> bool:
-    return left.size == right.size and left.mode == right.mode and left.tobytes() == right.tobytes()
-
-
-def files(store: ImageStore, pattern: str = "*") -> list[str]:
-    return sorted(path.name for path in store.directory.rglob(pattern) if path.is_file())
+from tests.processing.images.noise import files, noise, same
 
 
 def test_equal_pixels_have_one_ticket_and_are_stored_once(store):

@@ -4,12 +4,14 @@ A training step needs the features of an image in the rollout, in the old and re
 in every update pass. While nothing that made them has changed, they are computed once.
 """
 
-from collections import OrderedDict
+import operator
+import threading
 from dataclasses import dataclass
 from typing import Self
 
 import torch
 
+from ..processing.images.lru import ByteBoundedCache
 from .tower_state import TowerState
 
 LIMIT_BYTES = 2 << 30
@@ -45,12 +47,14 @@ class FeatureCache:
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES):
-        self.limit_bytes = limit_bytes
         self.encoded = 0
         self.reused = 0
+        self._lock = threading.Lock()
+        self._generation = 0
         self._state: TowerState | None = None
-        self._entries: OrderedDict[int, Features] = OrderedDict()
-        self._used = 0
+        self._features: ByteBoundedCache[int, Features] = ByteBoundedCache(
+            limit_bytes, operator.attrgetter("nbytes")
+        )
 
     def __deepcopy__(self, memo: dict) -> Self:
         # The copy's weights change on their own.
@@ -62,24 +66,43 @@ class FeatureCache:
     def __setstate__(self, state: dict) -> None:
         self.__init__(**state)
 
-    def lookup(self, state: TowerState | None, tickets: list[int]) -> dict[int, Features]:
-        """The entries of `tickets` that are valid in `state`; another state empties the cache."""
-        if state is None or not state.equals(self._state):
-            self._entries.clear()
-            self._used = 0
-            self._state = state
-        found = {ticket: self._entries[ticket] for ticket in tickets if ticket in self._entries}
-        for ticket in found:
-            self._entries.move_to_end(ticket)
-        return found
+    @property
+    def limit_bytes(self) -> int:
+        """Bound of the features held, in bytes; 0 switches the cache off."""
+        return self._features.limit_bytes
 
-    def store(self, ticket: int, features: Features) -> None:
-        """Keep an image's features for as long as the state of the last `lookup` holds."""
-        if self._state is None or features.nbytes > self.limit_bytes:
+    @limit_bytes.setter
+    def limit_bytes(self, limit: int) -> None:
+        self._features.limit_bytes = limit
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features held, in bytes."""
+        return self._features.nbytes
+
+    def clear(self) -> None:
+        """Drop all features; `encoded` and `reused` stay."""
+        self._features.clear()
+
+    def lookup(self, state: TowerState | None, tickets: list[int]) -> tuple[dict[int, Features], int]:
+        """The entries of `tickets` that are valid in `state`; another state empties the cache.
+
+        Returns:
+            The entries, and what `store` must be given for features that are made in this state.
+        """
+        with self._lock:
+            if state is None or not state.equals(self._state):
+                self.clear()
+                self._state = state
+                self._generation += 1
+            generation = self._generation
+        held = {ticket: self._features.get(ticket) for ticket in tickets}
+        return {ticket: features for ticket, features in held.items() if features is not None}, generation
+
+    def store(self, ticket: int, features: Features, generation: int) -> None:
+        """Keep an image's features, unless another state was looked up since theirs was."""
+        if self._state is None or generation != self._generation or features.nbytes > self.limit_bytes:
             return
         # A copy: a view would keep the features of its whole batch alive.
         kept = Features(features.pooled.clone(), tuple(tensor.clone() for tensor in features.deep))
-        self._entries[ticket] = kept
-        self._used += kept.nbytes
-        while self._used > self.limit_bytes:
-            self._used -= self._entries.popitem(last=False)[1].nbytes
+        self._features.put(ticket, kept)

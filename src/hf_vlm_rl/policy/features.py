@@ -63,7 +63,7 @@ def encode_images(
     options = dict(options or {})
     how = (processing.image_settings(), repr(sorted(options.items())))
     state = frozen_state(backbone, language, how) if cache.limit_bytes and not sharded else None
-    features = cache.lookup(state, distinct)
+    features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
     batches = _batches(missing)
     # Before the first call: the ranks must agree while none of them waits in the tower.
@@ -74,7 +74,7 @@ def encode_images(
             images = [missing[ticket] for ticket in group]
             for ticket, found in zip(group, _split(_forward(backbone, images, options), images), strict=True):
                 features[ticket] = found
-                cache.store(ticket, found)
+                cache.store(ticket, found, generation)
     cache.encoded += len(missing)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))

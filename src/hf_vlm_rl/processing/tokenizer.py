@@ -25,7 +25,6 @@ from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
 from .images.stored import RowNote
-from .notes import keep_text_prompt
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
@@ -208,7 +207,7 @@ class VLMTokenizer(Retyped):
             )
         tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else None
         note = RowNote(columns, without_images(prompt), tail)
-        key = None if tickets else keep_text_prompt(self._vlm.store, self.codec.salt, ids, note)
+        key = None if tickets else self._vlm.store.text_prompts.keep(self.codec.salt, ids, note)
         if answered:
             ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
         # Asked by the ticket whose image is processed already, not by the one with the note.

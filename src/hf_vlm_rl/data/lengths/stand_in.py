@@ -15,7 +15,8 @@ import PIL.Image
 
 from ...processing.images.processed import ProcessedImage
 from ...processing.images.size import image_size
-from ...processing.images.store import StoredImage, image_ticket
+from ...processing.images.store import image_ticket
+from ...processing.images.stored import StoredImage
 
 _SIZE = "hf_vlm_rl_size"
 
@@ -72,7 +73,7 @@ class _Store:
         new = key not in self._tickets
         ticket = self._tickets.setdefault(key, len(self._tickets))
         if new:
-            self._waiting[ticket] = StoredImage(image, options)
+            self._waiting[ticket] = StoredImage(image=image, options=options)
         return ticket
 
     def source(self, ticket: int) -> int:
@@ -86,7 +87,7 @@ class _Store:
 
 
 class _Tokens(dict):
-    """`ImageCache` without the tensors: text and number of tokens of every image so far."""
+    """The cache of processed images without the tensors: text and number of tokens of every image so far."""
 
     def put(self, ticket: int, entry: ProcessedImage) -> None:
         self[ticket] = replace(entry, inputs={})

@@ -4,6 +4,7 @@ A question is [seconds, name, texts ...]. If it takes longer than these seconds,
 ends, this one ends. It is started by its path: nothing here may import from the package.
 """
 
+import contextlib
 import faulthandler
 import functools
 import json
@@ -47,17 +48,6 @@ def equal(right: str, answer: str) -> bool:
     return verify(candidates(right), candidates(answer), timeout_seconds=None)
 
 
-def limit_memory() -> None:
-    """Make a number that would fill the machine an error in here."""
-    try:
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, most))
-    except (ImportError, ValueError, OSError):
-        return  # not every system has such a limit; the deadline holds anyway
-
-
 def main() -> None:
     """Reply until there are no more questions."""
     nothing = open(os.devnull, "w")  # noqa: SIM115 (open until the end)
@@ -71,7 +61,11 @@ def main() -> None:
     import math_verify  # noqa: F401
 
     logging.disable()
-    limit_memory()
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has such a limit
+        import resource
+
+        # A number that would fill the machine is an error in here.
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     print("ready", file=replies, flush=True)
     faulthandler.cancel_dump_traceback_later()
     questions = {"reads": reads, "equal": equal}

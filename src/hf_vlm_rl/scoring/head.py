@@ -58,7 +58,7 @@ class VLMScored:
         return self.processing_class.state.family
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
-        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `lora.lora_config`."""
+        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `policy.lora.lora_config`."""
         return lora_config(
             self, r, target, **{"task_type": "SEQ_CLS", "modules_to_save": ["score"]} | peft_kwargs
         )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .hub import push_adapter, push_folder, push_with_card, save_adapter
     from .hub.cards import AdapterCardData, Evaluation
     from .loading.auto import AutoVLMPolicy
-    from .loading.registration import register
+    from .loading.register import register
     from .policy.policy import VLMPolicy
     from .processing.images.store import ImageStore
     from .processing.ticket_codec import TicketCodec
@@ -50,7 +50,7 @@ _HOME = {
     "push_adapter": "hub",
     "push_folder": "hub",
     "push_with_card": "hub",
-    "register": "loading.registration",
+    "register": "loading.register",
     "register_family": "families",
     "save_adapter": "hub",
     "shared_critic": "scoring.critic",
@@ -87,9 +87,5 @@ __all__ = [
     "shared_critic",
 ]
 
-
 __getattr__ = loaded_on_use(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy  # completion in a shell knows the names that are not loaded yet

@@ -104,9 +104,13 @@ def upright(width, height, orientation=1):
         {"images": [Image.new("RGB", (200, 100))]},
         {"image": {"bytes": upright(200, 100), "path": None}},
         {"image": Image.open(io.BytesIO(upright(100, 200, orientation=6)))},
+        {"image": "photo.jpg"},
     ],
 )
-def test_sizes_come_from_any_of_the_usual_columns(size):
+def test_sizes_come_from_any_of_the_usual_columns(size, tmp_path):
+    if size == {"image": "photo.jpg"}:  # as datasets hand on images that are not decoded
+        (tmp_path / "photo.jpg").write_bytes(upright(100, 200, orientation=6))
+        size = {"image": {"bytes": None, "path": str(tmp_path / "photo.jpg")}}
     reward = IoUReward(coordinates=BoxCoordinates.relative(1000))
     columns = {name: [value] for name, value in size.items()}
     assert reward(["[100, 200, 500, 1000]"], box=[[20, 20, 100, 100]], **columns) == [1]
@@ -117,7 +121,12 @@ def test_sizes_come_from_any_of_the_usual_columns(size):
     [
         ({}, "needs the size"),
         ({"image": "cat.png"}, "row 0 of the column 'image'.*image_size"),
-        ({"images": [Image.new("RGB", (2, 2))] * 2}, "row 0 of the column 'images'.*one PIL image"),
+        (
+            {"images": [Image.new("RGB", (2, 2))] * 2},
+            "row 0 of the column 'images'.*one image that can be read",
+        ),
+        ({"image": "http://127.0.0.1:9/cat.png"}, "row 0 of the column 'image'.*image_size"),
+        ({"image": {"bytes": b"no image"}}, "row 0 of the column 'image'.*image_size"),
         ({"image_size": (200, 0)}, "1 or more"),
         ({"image_size": 200}, r"\(width, height\)"),
     ],

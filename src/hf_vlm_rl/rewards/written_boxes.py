@@ -1,15 +1,14 @@
 """Boxes in what a model wrote, in the syntaxes of the families, and the sizes of their images."""
 
-import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import PIL.Image
-
-from ..errors import ColumnError
+from ..errors import ColumnError, ImageError
 from ..families.box_coordinates import BoxCoordinates
+from ..processing.images.reference import as_list
+from ..processing.images.size import image_size
 from .columns import read_column
 from .completions import strip_fence
 
@@ -25,7 +24,6 @@ _LABEL = re.compile(
     r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(["'])((?:(?!\1)[^{}]){0,200}+)\1"""
 )
 _MARKUP = re.compile(r"<[^<>]{1,40}+>")
-_EXIF_ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True)
@@ -137,19 +135,10 @@ def _as_size(value: Any) -> tuple[int, int]:
 
 
 def _size_of_image(value: Any) -> tuple[int, int]:
-    # Not `processing.images.image_size`, which needs torch and opens paths and URLs.
-    expected = ValueError("one PIL image, or one {'bytes': ...}; for others, add a column image_size")
-    if isinstance(value, list | tuple):
-        if len(value) != 1:
-            raise expected
-        value = value[0]
-    if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes):
-        try:
-            value = PIL.Image.open(io.BytesIO(value["bytes"]))  # reads the header only
-        except OSError:
-            raise expected from None
-    if not isinstance(value, PIL.Image.Image):
-        raise expected
-    # The model sees it upright.
-    turned = value.getexif().get(_EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-    return (value.height, value.width) if turned else value.size
+    images = as_list(value)
+    try:
+        if len(images) == 1:
+            return image_size(images[0], fetch=False)
+    except ImageError:  # told below, with the column's row
+        pass
+    raise ValueError("one image that can be read here; for others, add a column image_size")

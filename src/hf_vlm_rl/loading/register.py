@@ -19,7 +19,7 @@ from ..families.registry import family_for
 from ..processing.make import make_processing_class
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
-from .location import file_arguments
+from .location import file_arguments, read_config
 from .stock import stock_class
 
 ARCHITECTURE = "AutoVLMPolicy"
@@ -30,10 +30,13 @@ def register() -> None:
     """Make TRL (>= 1.8) load policies for every known family, for the rest of this process.
 
     Uses transformers' public registration calls. From then on `AutoConfig.from_pretrained` gives,
-    for the known families, a config of the stock kind whose `architectures` names a class that
+    for the known families, a config of the stock kind whose `architectures` begins with a name that
     transformers does not have; TRL then asks `AutoModelForCausalLM`, and that leads here. The stock
-    classes and `AutoModelForImageTextToText` go on loading stock models. A vLLM engine started in
-    this process reads the same config and would not know the architecture: start it as a server.
+    architecture follows in the list: an engine that is started in this process, as vLLM by
+    `vllm_mode="colocate"`, takes the first one that it knows (vLLM 0.33; not with
+    `vllm_model_impl="transformers"`, which reads the first alone). The stock classes and
+    `AutoModelForImageTextToText` go on loading stock models. For checkpoints in an original format there
+    is no stock architecture, and no other library loads them in this process: convert them first.
 
     Raises:
         ImportError: If TRL is older than 1.8.
@@ -69,7 +72,8 @@ def _policy_config(stock: type) -> type:
     def from_dict(cls, config_dict: dict, **kwargs: Any):
         result = stock.from_dict.__func__(cls, config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
-        config.architectures = [ARCHITECTURE]
+        stored = [name for name in config.architectures or [] if name != ARCHITECTURE]
+        config.architectures = [ARCHITECTURE, *stored]
         config.auto_map = {}  # TRL reads it without checking that it exists.
         return result
 
@@ -87,7 +91,7 @@ class _ProcessingClassLoader:
     @classmethod
     def from_pretrained(cls, source: str, **kwargs: Any):
         located = file_arguments(kwargs)
-        stored, _ = PreTrainedConfig.get_config_dict(source, **located)
+        stored = read_config(source, located)
         original = ORIGINAL_FORMATS[stored["model_type"]]
         checkpoint = original.module.open_checkpoint(source, stored, located)
         family = family_for(original.family, source)

@@ -135,7 +135,7 @@ def test_none_is_left_when_the_program_is_killed(busy):
     code = f"""
 import threading, time
 from hf_vlm_rl.rewards import math_process, math_reward
-math_process.SECONDS = 2
+math_process.SECONDS = 0.5
 math_reward(["0.5"], answer=["1/2"])
 print(math_process._process.pid, flush=True)
 if {busy}:

@@ -100,18 +100,9 @@ def test_the_score_depends_on_the_picture(family, model_for):
     assert scores[0] != scores[1]
 
 
-def rows_with_a_column_of_images(family: str) -> Dataset:
-    return Dataset.from_list(
-        [
-            {
-                "prompt": row["prompt"],
-                "chosen": said("A red cup."),
-                "rejected": said("Nothing at all, no."),
-                "images": row["images"],
-            }
-            for row in mixture(family)
-        ]
-    )
+def texts_with_a_column_of_images(family: str) -> Dataset:
+    answers = {"chosen": "What is it? A red cup.", "rejected": "What is it? Nothing at all, no."}
+    return Dataset.from_list([answers | {"images": row["images"]} for row in mixture(family)])
 
 
 @pytest.mark.parametrize("family", TWO)
@@ -121,7 +112,7 @@ def test_a_column_of_images_that_the_trainer_drops_is_told_once(family, model_fo
         model=model,
         processing_class=model.processing_class,
         args=RewardConfig(output_dir=str(tmp_path), max_steps=20, **PLAIN),
-        train_dataset=rows_with_a_column_of_images(family),
+        train_dataset=texts_with_a_column_of_images(family),
     )
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

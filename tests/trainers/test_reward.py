@@ -2,10 +2,12 @@
 
 import math
 import warnings
+from importlib.metadata import version
 
 import pytest
 import torch
 from datasets import Dataset
+from packaging.version import Version
 from trl import RewardConfig, RewardTrainer
 
 from hf_vlm_rl import AutoVLMRewardModel
@@ -105,6 +107,7 @@ def texts_with_a_column_of_images(family: str) -> Dataset:
     return Dataset.from_list([answers | {"images": row["images"]} for row in mixture(family)])
 
 
+@pytest.mark.skipif(Version(version("trl")) < Version("1.12"), reason="TRL 1.0 fails on such rows")
 @pytest.mark.parametrize("family", TWO)
 def test_a_column_of_images_that_the_trainer_drops_is_told_once(family, model_for, tmp_path):
     model = model_for(family)

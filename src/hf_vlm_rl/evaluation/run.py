@@ -66,7 +66,8 @@ def evaluate(
         max_new_tokens: Longest completion.
         thresholds: Name of a reward to the least value with which a completion passes, for pass@k.
         confidence: Level of the intervals, in (0, 1).
-        seed: Seed of the sampling. The same seed, `batch_size` and number of processes give the same completions.
+        seed: Seed of the sampling. The same seed, `batch_size` and number of processes give the same
+            completions.
         keep_rows: How many of the first rows are kept to look at, with texts and thumbnails.
         on_error: "raise", or "skip" to leave out rows that cannot be encoded, and count them. Errors of
             reward functions are always raised.

@@ -15,16 +15,16 @@ import PIL.Image
 from datasets import Image
 
 from ...errors import DataError
-from ...processing.images.reference import (Reference, _PAYLOADS, resolve, _at, _data_url,)
+from ...processing.images.reference import (
+    Reference,
+    _PAYLOADS,
+    resolve,
+    _at,
+    _data_url,
+)
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
 _THREADS = 8
-
-
-
-
-
-
 
 
 class ImageCheck:

@@ -20,8 +20,6 @@ from datasets import Dataset
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl.policy import VLMPolicy
-from hf_vlm_rl.policy.feature_cache import FeatureCache
-from hf_vlm_rl.processing.images.processed import ImageCache
 
 from .models import SIZES, TILING, image, pair
 from .probe import PHASES, Probe
@@ -169,8 +167,8 @@ def _forget(probe: Probe) -> None:
     """No step may live on the pixels and features of the one before."""
     model = probe.trainer.accelerator.unwrap_model(probe.trainer.model).get_base_model()
     if isinstance(model, VLMPolicy):
-        model.base_model._features = FeatureCache()
-        model.processing_class.state.processed = ImageCache(1 << 30)
+        model.base_model.feature_cache.clear()
+        model.processing_class.state.processed.clear()
 
 
 def _line(name: str, shape: Shape, probes: list[Probe], taken: list, policy: VLMPolicy) -> str:

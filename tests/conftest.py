@@ -21,7 +21,7 @@ from hypothesis import settings
 from transformers import AutoModelForImageTextToText, AutoProcessor, InternVLConfig
 
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
-from hf_vlm_rl.processing.images import store as image_store_module
+from hf_vlm_rl.processing.images.store import default_store
 from tests.loading.adapters.models import write_adapter
 from tests.tiny import build, recipe
 
@@ -107,8 +107,7 @@ def store(tmp_path: Path) -> ImageStore:
 def own_text_prompts():
     """Each test is a run of its own: the store refuses one text with two sets of columns within a run."""
     yield
-    if image_store_module._store is not None:
-        image_store_module._store._texts.clear()
+    default_store().text_prompts.forget()
 
 
 class _Deprecations(logging.Handler):

@@ -153,10 +153,10 @@ def test_the_features_kept_are_bounded(counted):
     cache = policy.base_model.feature_cache
     pair, single = (tickets(policy.processing_class, [make()]) for make in (two_images, one_image))
     logits(policy, pair)
-    cache.limit_bytes = sum(entry.nbytes for entry in cache._entries.values())
+    cache.limit_bytes = cache.nbytes
     for batch in (single, pair):
         logits(policy, batch)
-        assert sum(entry.nbytes for entry in cache._entries.values()) <= cache.limit_bytes
+        assert 0 < cache.nbytes <= cache.limit_bytes
     assert encoded() == 5  # each batch drove the other's features out
 
 

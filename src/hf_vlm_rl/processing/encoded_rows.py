@@ -11,7 +11,6 @@ import torch
 
 from ..errors import ImageError, TicketError
 from .images.stored import RowNote
-from .notes import find_text_prompt, remember_text_prompt
 
 CHECKSUM = "ids_checksum"
 
@@ -61,7 +60,7 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
         end = len(clean) - clean[::-1].index(placeholder) + note.tail
     else:
         seen = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        found = find_text_prompt(store, codec.salt, seen)
+        found = store.text_prompts.find(codec.salt, seen)
         if found is None:
             raise TicketError(
                 f"Row {row}: it has no image and begins with no prompt that this processing class has "
@@ -145,4 +144,4 @@ def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
     codec = processing.codec
     if processing.state.placeholder_id in ids:
         return checksum == codec.checksum(ids)
-    return remember_text_prompt(processing.image_store, codec.salt, ids, checksum)
+    return processing.image_store.text_prompts.remember(codec.salt, ids, checksum)

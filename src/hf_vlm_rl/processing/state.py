@@ -1,9 +1,11 @@
 """What a processing class knows beyond the native processor: one object, one attribute."""
 
+import operator
 from typing import Any, Self
 
 from ..families import VLMFamily
-from .images.processed import ImageCache
+from .images.lru import ByteBoundedCache
+from .images.processed import ProcessedImage
 from .images.store import ImageStore
 from .images.stored import RowNote
 from .ticket_codec import TicketCodec
@@ -41,11 +43,12 @@ class ProcessingState:
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
         self.opening = opening
-        self.images_defaults: dict[str, Any] | None = None  # found on first use
-        self.capture_images_kwargs = False
+        self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)
-        self.processed = ImageCache(PROCESSED_BYTES)
+        self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
+            PROCESSED_BYTES, operator.attrgetter("nbytes")
+        )
 
     # Copies of a policy share the caches; a worker's copy starts with empty ones.
     def __deepcopy__(self, memo: dict) -> Self:
@@ -53,7 +56,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what use leaves behind, so that `datasets` finds its cache again.
-        return self.__dict__ | {"processed": ImageCache(PROCESSED_BYTES), "images_defaults": None}
+        return self.__dict__ | {"images_defaults": {}}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

@@ -16,6 +16,7 @@ from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
 from hf_vlm_rl.loading.internvl_chat.tokenizer import read_sentencepiece, sentencepiece
+from hf_vlm_rl.processing.carriers import unpack
 
 from .golden import DATA, photo
 from .originals import write_original
@@ -53,7 +54,7 @@ def inputs(policy, text: str = "What is it?") -> dict:
 
 def pixel_inputs(policy) -> dict:
     batch = inputs(policy)
-    tickets = batch["pixel_values"][:, 0].tolist()
+    tickets = [ticket for ticket, _ in unpack(batch["pixel_values"])]
     tiles = [policy.processing_class.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     return {"input_ids": batch["input_ids"], "pixel_values": torch.cat(tiles)}
 

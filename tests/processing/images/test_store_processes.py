@@ -7,19 +7,14 @@ import pickle
 import subprocess
 import sys
 
-import numpy as np
 import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
 from hf_vlm_rl.processing.images.store import image_ticket
+from tests.processing.images.noise import noise
 
 COUNT = 12
-
-
-def noise(seed: int) -> PIL.Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (24, 32, 3), dtype=np.uint8)
-    return PIL.Image.fromarray(pixels)
 
 
 def put_all(store: ImageStore, keep: bool, start, result) -> None:

@@ -17,7 +17,7 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
 
     Args:
         policy: The base model as a policy; changed in place.
-        adapter: What `find_adapter` found.
+        adapter: From `find_adapter`.
         trainable: Train the adapter further.
         revision: Of the base, for the config that the adapter is saved with.
 

@@ -52,10 +52,10 @@ def _any(part: Any) -> bool:
 
 def _told_by_weights(model: PeftModel, name: str) -> bool:
     config = model.peft_config[name]
-    # Only some kinds of adapters have these fields, and only in some versions of PEFT.
     odd = ("use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
+    # Options that PEFT has added over time; an older one has none of the newer.
     plain = config.peft_type == "LORA" and not any(getattr(config, key, None) for key in odd)
-    return plain and getattr(config, "bias", "none") == "none"
+    return plain and config.bias == "none"
 
 
 @torch.no_grad()

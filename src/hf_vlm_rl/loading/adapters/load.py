@@ -27,10 +27,10 @@ def load_on_base(
     """Load the base of an adapter and put the adapter on it.
 
     Args:
-        adapter: What `find_adapter` found.
-        load: Loads a model as a policy, given its source, Hub arguments, `kwargs` and `processor_at`.
+        adapter: From `find_adapter`.
+        load: Loads a model as a policy from its source, Hub arguments, `kwargs` and `processor_at`.
         kwargs: For transformers' `from_pretrained`.
-        base_model: Takes the place of the base that the adapter names.
+        base_model: Hub id or directory that takes the place of the base that the adapter names.
         base_revision: Revision of the base.
         trainable: Train the adapter further.
         merge: Add the adapter into the base's weights.

@@ -8,34 +8,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
-from safetensors import SafetensorError, safe_open
-from transformers.utils import (
-    ADAPTER_CONFIG_NAME,
-    ADAPTER_SAFE_WEIGHTS_NAME,
-    ADAPTER_WEIGHTS_NAME,
-    cached_file,
-)
+from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ...errors import CheckpointError, UnsupportedModelError
 from ..location import file_arguments
+from .files import CONFIG, PICKLED, PROCESSOR, PROCESSOR_CONFIGS, WEIGHTS, read_shapes
 
 if TYPE_CHECKING:
     from peft import PeftConfig
 
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
-PROCESSOR_KINDS = ("*.json", "*.jinja", "*.model", "*.txt")
-PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
-ADAPTER_ONLY = ("revision", "subfolder")  # the Hub arguments that are not about the base
+ADAPTER_ONLY = ("revision", "subfolder")  # Hub arguments that say nothing about the base
 
 
 @dataclass(frozen=True)
 class Adapter:
-    """An adapter that was found.
+    """Where an adapter's files are, and its config; nothing of it is on a model yet.
 
     Attributes:
-        source: Hub id or directory, as given.
+        source: Hub id or directory, as the caller wrote it.
         hub: `HUB_ARGUMENTS` for it.
         config: Its adapter_config.json.
         directory: Where its files are, downloaded if need be.
@@ -70,14 +63,14 @@ class Adapter:
 
     def processor(self) -> tuple[str, Mapping[str, Any]] | None:
         """Source and Hub arguments of the processor that was saved with the adapter, if one was."""
-        if all(self._find(name) is None for name in PROCESSOR_FILES):
+        if all(self._find(name) is None for name in PROCESSOR_CONFIGS):
             return None
         folder = self.hub.get("subfolder")
         if not folder:
             return self.source, self.hub
         if not os.path.isdir(self.source):  # AutoProcessor does not find all of it in a subfolder
             options = {key: self.hub[key] for key in DOWNLOAD_OPTIONS if key in self.hub}
-            patterns = [f"{folder}/{kind}" for kind in PROCESSOR_KINDS]
+            patterns = [f"{folder}/{name}" for name in PROCESSOR]
             snapshot_download(self.source, allow_patterns=patterns, **options)
         return str(self.directory), {}
 
@@ -87,31 +80,25 @@ class Adapter:
         Raises:
             CheckpointError: If they are missing, pickled or damaged.
         """
-        path = self._find(ADAPTER_SAFE_WEIGHTS_NAME)
-        if path is None and self._find(ADAPTER_WEIGHTS_NAME) is not None:
+        path = self._find(WEIGHTS)
+        if path is None and self._find(PICKLED) is not None:
             raise CheckpointError(
-                f"{self.source!r} has its weights in {ADAPTER_WEIGHTS_NAME}, a pickle: loading one can run "
-                f"any code. Expected {ADAPTER_SAFE_WEIGHTS_NAME}. If you trust the file, convert it once: "
+                f"{self.source!r} has its weights in {PICKLED}, a pickle: loading one can run "
+                f"any code. Expected {WEIGHTS}. If you trust the file, convert it once: "
                 "safetensors.torch.save_file(torch.load('adapter_model.bin', weights_only=True), "
                 "'adapter_model.safetensors')."
             )
         if path is None:
-            raise CheckpointError(
-                f"{self.source!r} has {ADAPTER_CONFIG_NAME} but no {ADAPTER_SAFE_WEIGHTS_NAME}. Save or push "
-                "it again."
-            )
+            raise CheckpointError(f"{self.source!r} has {CONFIG} but no {WEIGHTS}. Save or push it again.")
         try:
-            with safe_open(path, framework="pt") as file:
-                file.keys()
-        except SafetensorError as error:
-            raise CheckpointError(
-                f"{path} is damaged or truncated ({error}). Download or save it again."
-            ) from error
+            read_shapes(Path(path).parent)
+        except ValueError as error:
+            raise CheckpointError(str(error)) from error
 
     def _recorded_base(self, recorded: str | None) -> str:
         if not recorded:
             raise CheckpointError(
-                f"The {ADAPTER_CONFIG_NAME} of {self.source!r} names no base model. Say which one it was "
+                f"The {CONFIG} of {self.source!r} names no base model. Say which one it was "
                 "trained on: AutoVLMPolicy.from_pretrained(..., base_model=<Hub id or directory>)."
             )
         for path in (Path(recorded), self.directory / recorded):

@@ -1,6 +1,5 @@
-"""A byte-bounded cache of preprocessed images, and what one of them is."""
+"""One image as the native image processor returns it."""
 
-from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,34 +25,3 @@ class ProcessedImage:
         """Size of the tensors, in bytes."""
         tensors = (value for value in self.inputs.values() if isinstance(value, torch.Tensor))
         return sum(tensor.nbytes for tensor in tensors)
-
-
-class ImageCache:
-    """Least-recently-used cache from ticket to `ProcessedImage`.
-
-    Args:
-        limit_bytes: Bound of the tensors held, in bytes. The newest entry always stays.
-    """
-
-    def __init__(self, limit_bytes: int):
-        self.limit_bytes = limit_bytes
-        self._entries: OrderedDict[int, ProcessedImage] = OrderedDict()
-        self._used = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, ticket: int) -> ProcessedImage | None:
-        """The entry, or None."""
-        if ticket in self._entries:
-            self._entries.move_to_end(ticket)
-        return self._entries.get(ticket)
-
-    def put(self, ticket: int, entry: ProcessedImage) -> None:
-        """Add an entry and drop the least recently used ones beyond the bound."""
-        if ticket in self._entries:
-            return
-        self._entries[ticket] = entry
-        self._used += entry.nbytes
-        while self._used > self.limit_bytes and len(self._entries) > 1:
-            self._used -= self._entries.popitem(last=False)[1].nbytes

@@ -6,14 +6,10 @@ dataloader worker, another rank, a cached dataset) is also written to a director
 processes of the machine share, under its content hash and atomically.
 """
 
-import contextlib
-import hashlib
+import io
 import json
 import os
 import struct
-import tempfile
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -21,13 +17,16 @@ from typing import Any, Self
 import PIL.Image
 
 from ...errors import TicketError
-from .disk import (
-    CACHE_VARIABLE,
-    default_directory,
-)
-from .stored import RowNote, StoredImage
+from ..notes import TextPrompts
+from .disk import CACHE_VARIABLE, Cleaned, Directory, content_hash, default_directory, name
+from .lru import ByteBoundedCache
+from .stored import RowNote, StoredImage, as_json
 
 GIB = 1 << 30
+# Notes are small beside images; a thousand rows with long prompts are some megabytes.
+NOTES_BYTES = GIB // 4
+# Of a hundred thousand files, that they hold what their names say.
+VERIFIED_BYTES, VERIFIED_EACH = 16 << 20, 160
 
 
 class ImageStore:
@@ -36,10 +35,15 @@ class ImageStore:
     Args:
         directory: Where images go that other processes need. Default: `$HF_VLM_RL_CACHE`, else
             `hf_vlm_rl` below the Hugging Face cache. Must be on a file system that all ranks see.
+            A warning says if it cannot be written to.
         memory_bytes: Bound of the memory tier, in bytes of decoded RGB. Least recently used images
             beyond it move to disk.
-        spill_bytes: Bound of the spilled images on disk, in bytes. The oldest go first. Images
-            kept by `encode_prompt` do not count and are never removed.
+        spill_bytes: Bound of what was moved to disk, in bytes. The oldest go first. Images
+            kept by `encode_prompt` do not count; `clean` removes them.
+
+    Attributes:
+        disk: The directory.
+        text_prompts: What was noted about prompts without an image.
     """
 
     def __init__(
@@ -48,19 +52,20 @@ class ImageStore:
         memory_bytes: int = 1 * GIB,
         spill_bytes: int = 16 * GIB,
     ):
-        self.directory = Path(directory) if directory is not None else default_directory()
-        self.memory_bytes = memory_bytes
-        self.spill_bytes = spill_bytes
-        self._owner = os.getpid()
-        self._reset()
+        self._open(default_directory() if directory is None else directory, memory_bytes, spill_bytes)
+        self._owner: int | None = os.getpid()
+        self.disk.probe()
 
-    def _reset(self) -> None:
-        self._lock = threading.RLock()
-        self._images: OrderedDict[int, PIL.Image.Image] = OrderedDict()
-        self._used = 0
-        self._notes: dict[int, dict] = {}
-        self._texts: dict[bytes, dict] = {}  # see text_prompts
-        self._spilled_since_sweep = 0
+    def _open(self, directory: str | os.PathLike, memory_bytes: int, spill_bytes: int) -> None:
+        self.disk = Directory(directory, spill_bytes)
+        self.text_prompts = TextPrompts(self.disk)
+        self._images: ByteBoundedCache[int, PIL.Image.Image] = ByteBoundedCache(
+            memory_bytes, _rgb_bytes, self._write_image
+        )
+        self._notes: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_note)
+        self._verified: ByteBoundedCache[int, bool] = ByteBoundedCache(
+            VERIFIED_BYTES, lambda _: VERIFIED_EACH
+        )
 
     # A store is one shared service: copies of a policy keep using it, workers get an empty memory
     # tier over the same directory.
@@ -71,18 +76,36 @@ class ImageStore:
         return self
 
     def __getstate__(self) -> dict:
-        names = ("directory", "memory_bytes", "spill_bytes")
-        return {name: getattr(self, name) for name in names}
+        return {
+            "directory": self.directory,
+            "memory_bytes": self.memory_bytes,
+            "spill_bytes": self.spill_bytes,
+        }
 
     def __setstate__(self, state: dict) -> None:
         # A worker owns nothing: what it puts goes to disk. Nor does the state name a process, so
         # that `datasets` finds its cache again for a map function that holds a store.
-        self.__dict__.update(state, _owner=None)
-        self._reset()
+        self._open(**state)
+        self._owner = None
 
     def __len__(self) -> int:
         """Number of images in memory."""
         return len(self._images)
+
+    @property
+    def directory(self) -> Path:
+        """Where images go that other processes need."""
+        return self.disk.root
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bound of the memory tier, in bytes."""
+        return self._images.limit_bytes
+
+    @property
+    def spill_bytes(self) -> int:
+        """Bound of what was moved to disk, in bytes."""
+        return self.disk.spill_bytes
 
     def put(
         self,
@@ -108,10 +131,14 @@ class ImageStore:
 
         Raises:
             TicketError: If `options`, `columns` or `prompt` cannot be written as JSON.
+            OSError: If this or an older image has to be written and cannot be; none is lost by that.
         """
         shared = keep or self._others_read()
         ticket = image_ticket(image)
-        self._remember(ticket, image)
+        if ticket not in self._images:
+            image = image.copy()  # what the caller does to it later is not what the ticket says
+            image.info = {}  # profiles and transparency of the file that it came from
+        image = self._images.put(ticket, image)
         if shared:
             self._write_image(ticket, image, keep)
         if not options and not columns and tail is None and prompt is None:
@@ -123,10 +150,7 @@ class ImageStore:
             "tail": tail,
             "prompt": prompt,
         }
-        alias, text = self._add_note(note)
-        if shared:
-            self._write(self._path(alias, ".json", keep), text)
-        return alias
+        return self._add_note(note, shared, keep)
 
     def get(self, ticket: int) -> StoredImage:
         """The image of a ticket.
@@ -136,9 +160,8 @@ class ImageStore:
         """
         note = self._note(ticket)
         if note is None:
-            return StoredImage(self._image(ticket))
-        image = self._image(note["image"])
-        return StoredImage(image, note["options"], note["columns"], note["tail"], note["prompt"])
+            return StoredImage(image=self._image(ticket))
+        return StoredImage(**note | {"image": self._image(note["image"])})
 
     def source(self, ticket: int) -> int:
         """The ticket of the same image and options without columns, tail and prompt.
@@ -151,161 +174,119 @@ class ImageStore:
             return ticket
         if not note["options"]:
             return note["image"]
-        return self._add_note(note | {"columns": {}, "tail": None, "prompt": None})[0]
+        return self._add_note(note | {"columns": {}, "tail": None, "prompt": None})
 
     def row(self, ticket: int) -> RowNote:
         """What `encode_prompt` noted with a ticket."""
-        note = self._note(ticket) or {}
-        return RowNote(note.get("columns", {}), note.get("prompt"), note.get("tail"))
+        note = self._note(ticket)
+        return RowNote() if note is None else RowNote(note["columns"], note["prompt"], note["tail"])
 
-    def _add_note(self, note: dict) -> tuple[int, bytes]:
-        text = _canonical_json(note)
-        alias = _digest(b"note", text)
-        with self._lock:
-            self._notes[alias] = json.loads(text)  # what other processes will read
-        return alias, text
+    def clean(self, older_than_days: float) -> Cleaned:
+        """Remove images and notes from the directory that no process used for some time.
+
+        A dataset that was encoded with them and is used again must be encoded again.
+
+        Args:
+            older_than_days: For how many days.
+        """
+        return self.disk.clean(older_than_days)
+
+    def _add_note(self, note: dict, shared: bool = False, keep: bool = False) -> int:
+        text = as_json(note)
+        alias = content_hash(b"note", text)
+        self._notes.put(alias, text)
+        if shared:
+            self._write_note(alias, text, keep)
+        return alias
 
     def _note(self, ticket: int) -> dict | None:
-        with self._lock:
-            note = self._notes.get(ticket)
-        if note is None and (path := self._find(ticket, ".json")) is not None:
-            text = path.read_bytes()
-            if _digest(b"note", text) != ticket:
-                raise TicketError(f"{path} does not hold what ticket {name(ticket)} stands for.")
-            note = json.loads(text)
-            with self._lock:
-                self._notes[ticket] = note
-        return note
+        if ticket in self._images:
+            return None
+        text = self._notes.get(ticket)
+        if text is None:
+            text = self.disk.read(ticket, ".json")
+            if text is None:
+                return None
+            if content_hash(b"note", text) != ticket:
+                raise TicketError(
+                    f"{self.disk.find(ticket, '.json')} does not hold what ticket {name(ticket)} stands for. "
+                    "Encode the row again, which writes the file anew."
+                )
+            self._notes.put(ticket, text)
+        return json.loads(text)
 
     def _image(self, ticket: int) -> PIL.Image.Image:
-        with self._lock:
-            if ticket in self._images:
-                self._images.move_to_end(ticket)
-                return self._images[ticket]
-        path = self._find(ticket, ".png")
-        if path is None:
+        image = self._images.get(ticket)
+        if image is None:
+            image = self._images.put(ticket, self._read_image(ticket))
+        return image
+
+    def _read_image(self, ticket: int) -> PIL.Image.Image:
+        content = self.disk.read(ticket, ".png")
+        if content is None:
             raise TicketError(
                 f"No image for ticket {name(ticket)}: it is neither in memory nor in "
                 f"{self.directory}. Expected the store that made the ticket; point ${CACHE_VARIABLE} "
                 "(or image_store=) at the same directory, or encode the dataset again."
             )
+        self._verified.discard(ticket)
         try:
-            with PIL.Image.open(path) as opened:
+            with PIL.Image.open(io.BytesIO(content)) as opened:
                 image = opened.convert("RGB")
         except (OSError, SyntaxError, ValueError) as error:
-            raise TicketError(f"Cannot read {path} ({error}). Delete it and encode the row again.") from error
+            raise self._damaged(ticket, "is cut off or no image") from error
         if image_ticket(image) != ticket:
-            raise TicketError(
-                f"{path} holds another image than its name says. Delete it and encode the row again."
-            )
-        self._remember(ticket, image)
+            raise self._damaged(ticket, "holds another image than its name says")
+        image.info = {}
+        self._verified.put(ticket, True)
         return image
 
-    def _remember(self, ticket: int, image: PIL.Image.Image) -> None:
-        evicted = []
-        with self._lock:
-            if ticket in self._images:
-                self._images.move_to_end(ticket)
-                return
-            self._images[ticket] = image
-            self._used += image.width * image.height * 3
-            while self._used > self.memory_bytes and len(self._images) > 1:
-                old_ticket, old = self._images.popitem(last=False)
-                self._used -= old.width * old.height * 3
-                evicted.append((old_ticket, old))
-        for old_ticket, old in evicted:
-            self._write_image(old_ticket, old, keep=False)
+    def _damaged(self, ticket: int, how: str) -> TicketError:
+        return TicketError(
+            f"{self.disk.find(ticket, '.png')} {how}. Encode the row again, which writes the file anew."
+        )
 
     def _others_read(self) -> bool:
         # A worker's tickets are resolved by its parent; a rank's, possibly by another rank.
         return os.getpid() != self._owner or int(os.environ.get("WORLD_SIZE", "1")) > 1
 
-    def _path(self, ticket: int, suffix: str, keep: bool) -> Path:
-        hexadecimal = name(ticket)
-        tier = "kept" if keep else "spilled"
-        return self.directory / tier / hexadecimal[:2] / (hexadecimal + suffix)
+    def _write_note(self, alias: int, text: bytes, keep: bool = False) -> None:
+        self.disk.write(alias, ".json", text, keep)
 
-    def _find(self, ticket: int, suffix: str) -> Path | None:
-        for keep in (True, False):
-            path = self._path(ticket, suffix, keep)
-            if path.is_file():
-                return path
-        return None
-
-    def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool) -> None:
-        path = self._path(ticket, ".png", keep)
-        with contextlib.suppress(OSError):
-            os.utime(path)  # not touch(): it would leave an empty file where a sweep was faster
-        if path.exists() or self._path(ticket, ".png", keep=True).exists():
+    def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool = False) -> None:
+        path = self.disk.find(ticket, ".png", keep)
+        if path is not None and self._is_whole(ticket):
+            self.disk.mark_as_used(path)
             return
+        content = io.BytesIO()
         # Level 1: lossless, and several times faster to write than PIL's default.
-        self._write(path, lambda file: image.save(file, format="PNG", compress_level=1))
-        if not keep:
-            self._bound_spill(path.stat().st_size)
+        image.save(content, format="PNG", compress_level=1)
+        self.disk.write(ticket, ".png", content.getvalue(), keep)
+        self._verified.put(ticket, True)
 
-    def _write(self, path: Path, content: Any) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    def _is_whole(self, ticket: int) -> bool:
+        """Whether the file of an image holds it; looked at once in a process."""
         try:
-            with os.fdopen(handle, "wb") as file:
-                content(file) if callable(content) else file.write(content)
-            os.replace(temporary, path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-
-    def _bound_spill(self, written: int) -> None:
-        self._spilled_since_sweep += written
-        if self._spilled_since_sweep < self.spill_bytes // 8:
-            return
-        self._spilled_since_sweep = 0
-        files = []
-        for path in (self.directory / "spilled").rglob("*.png"):
-            try:
-                files.append((path.stat().st_mtime, path.stat().st_size, path))
-            except FileNotFoundError:  # another process swept it
-                continue
-        total = sum(size for _, size, _ in files)
-        for _, size, path in sorted(files):
-            if total <= self.spill_bytes * 3 // 4:
-                break
-            path.unlink(missing_ok=True)
-            total -= size
+            return ticket in self._verified or self._read_image(ticket) is not None
+        except TicketError:
+            return False
 
 
 def image_ticket(image: PIL.Image.Image) -> int:
     """The ticket of an RGB image: a signed 64-bit BLAKE2b hash of its size and pixels."""
-    return _digest(struct.pack("<II", image.width, image.height), image.tobytes())
+    return content_hash(struct.pack("<II", image.width, image.height), image.tobytes())
 
 
-def name(ticket: int) -> str:
-    """A ticket as 16 hexadecimal digits, as it is written in file names and messages."""
-    return f"{ticket & (1 << 64) - 1:016x}"
+def _rgb_bytes(image: PIL.Image.Image) -> int:
+    return image.width * image.height * 3
 
 
-def _digest(*parts: bytes) -> int:
-    digest = hashlib.blake2b(digest_size=8)
-    for part in parts:
-        digest.update(part)
-    return int.from_bytes(digest.digest(), "little", signed=True)
-
-
-def _canonical_json(note: dict) -> bytes:
-    try:
-        return json.dumps(note, sort_keys=True, ensure_ascii=False).encode()
-    except TypeError as error:
-        raise TicketError(
-            f"The columns {sorted(note['columns'])}, options {sorted(note.get('options', {}))} and the "
-            f"messages must be JSON values (str, int, float, bool, None, lists, dicts): {error}."
-        ) from error
-
-
-_store: ImageStore | None = None
+_stores: dict[Path, ImageStore] = {}
 
 
 def default_store() -> ImageStore:
-    """The store of this process."""
-    global _store
-    if _store is None:
-        _store = ImageStore()
-    return _store
+    """The store of this process in the default directory."""
+    directory = default_directory()
+    if directory not in _stores:
+        _stores.setdefault(directory, ImageStore(directory))  # of two threads, one's store is everybody's
+    return _stores[directory]

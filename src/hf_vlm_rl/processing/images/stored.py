@@ -1,29 +1,13 @@
 """What a ticket stands for: an image, and what was noted about its row."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import PIL.Image
 
-
-@dataclass(frozen=True)
-class StoredImage:
-    """What a ticket stands for.
-
-    Attributes:
-        image: Upright RGB image.
-        options: Image-processor options that differ from the processor's own (`{}`: none do).
-        columns: The dataset columns that `encode_prompt` attached to the row.
-        tail: Number of prompt tokens after the row's last image token, if recorded.
-        prompt: The row's messages, their image blocks empty, if recorded.
-    """
-
-    image: PIL.Image.Image
-    options: Mapping[str, Any] = field(default_factory=dict)
-    columns: Mapping[str, Any] = field(default_factory=dict)
-    tail: int | None = None
-    prompt: list[dict] | None = None
+from ...errors import TicketError
 
 
 @dataclass(frozen=True)
@@ -36,6 +20,34 @@ class RowNote:
         tail: Prompt tokens after the last image token; None if not recorded.
     """
 
-    columns: Mapping[str, Any]
+    columns: Mapping[str, Any] = field(default_factory=dict)
     prompt: list[dict] | None = None
     tail: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredImage(RowNote):
+    """What a ticket stands for: an image, and the note of the row that it was encoded with.
+
+    Attributes:
+        image: Upright RGB image.
+        options: Image-processor options that differ from the processor's own (`{}`: none do).
+    """
+
+    image: PIL.Image.Image
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+def as_json(note: dict[str, Any]) -> bytes:
+    """A note as it is written and hashed: equal notes are equal bytes.
+
+    Raises:
+        TicketError: If its columns, options or messages cannot be written as JSON.
+    """
+    try:
+        return json.dumps(note, sort_keys=True, ensure_ascii=False).encode()
+    except TypeError as error:
+        raise TicketError(
+            f"The columns {sorted(note['columns'])}, options {sorted(note.get('options', {}))} and the "
+            f"messages must be JSON values (str, int, float, bool, None, lists, dicts): {error}."
+        ) from error

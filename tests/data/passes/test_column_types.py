@@ -3,7 +3,7 @@
 import pytest
 from datasets import Features, List, Value
 
-from hf_vlm_rl.data.build.column_types import Columns
+from hf_vlm_rl.data.passes.column_types import Columns
 from hf_vlm_rl.errors import DataError
 
 

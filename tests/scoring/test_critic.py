@@ -108,7 +108,7 @@ def test_ppo_trains_policy_and_critic_and_nothing_else(family, policy_for, tmp_p
 @pytest.mark.parametrize("family", TWO)
 @pytest.mark.parametrize("checkpointing", [False, True])
 def test_ppo_learns_what_it_learns_with_a_critic_apart(family, checkpointing, policy_for, tmp_path):
-    from hf_vlm_rl.scoring.shared_critic import _Head
+    from hf_vlm_rl.scoring.critic import _Head
 
     class Apart(torch.nn.Module):
         base_model_prefix = "backbone"

@@ -11,9 +11,9 @@ from datasets import Features
 from datasets.utils import tqdm
 
 from ...errors import DataError
+from .column_types import Columns
 from .image_check import ImageCheck
 from .json_file import Record, Start
-from .column_types import Columns
 from .report import LoadReport, OnError
 from .sources import Source
 
@@ -37,15 +37,15 @@ class Part:
     sample: Callable[[int], np.ndarray] | None = None
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """As the reader's, with the label."""
-        made, extras = self.source.reader.row(record)
+        """The columns of a record, as `Reader.row` describes them, with the label."""
+        columns, extras = self.source.reader.row(record)
         if self.label is not None:
-            if SOURCE in made or SOURCE in extras:
+            if SOURCE in columns or SOURCE in extras:
                 raise DataError(
                     f"the row has a field {SOURCE!r} of its own, which a mixture writes; drop=[{SOURCE!r}]"
                 )
-            made[SOURCE] = self.label
-        return made, extras
+            columns[SOURCE] = self.label
+        return columns, extras
 
 
 @dataclass(frozen=True)
@@ -116,8 +116,8 @@ def rows(parts: list[Part], shard: Shard) -> Iterator[dict[str, Any]]:
     records = itertools.islice(part.source.records(shard.start), len(shard.keep))
     for record, keep in zip(records, shard.keep, strict=True):
         if keep:
-            made, extras = part.row(record.value)
-            yield made | extras
+            columns, extras = part.row(record.value)
+            yield columns | extras
 
 
 def _taken(part: Part) -> np.ndarray | None:
@@ -138,14 +138,14 @@ def _check(
 ) -> list[bool]:
     """Which of the records are rows."""
     read = [_read(part, record) if use else None for record, use in zip(records, taken, strict=True)]
-    wrong = check([row[0].get("images", ()) if isinstance(row, tuple) else () for row in read])
+    faults = check([row[0].get("images", ()) if isinstance(row, tuple) else () for row in read])
     keep = []
-    for record, row, why in zip(records, read, wrong, strict=True):
+    for record, row, fault in zip(records, read, faults, strict=True):
         if row is None:
             keep.append(False)
             continue
         place = functools.partial(part.source.place, record.start)
-        error = row if isinstance(row, DataError) else DataError(why) if why is not None else None
+        error = row if isinstance(row, DataError) else DataError(fault) if fault is not None else None
         error = error or _misfit(columns, row[1], place)
         keep.append(error is None)
         if error is None:

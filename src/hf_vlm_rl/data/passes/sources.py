@@ -1,15 +1,14 @@
 """Where rows come from: a JSON file, or whatever else gives records in a fixed order."""
 
-import json
 import os
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import DataError
-from .json_file import Record, Start, is_list, records
 from .column_types import Kind
+from .json_file import Record, Start, is_list, records
 
 
 class Reader(Protocol):
@@ -86,70 +85,17 @@ class JsonSource:
 
 
 def _state(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_size, found.st_mtime_ns
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
-@dataclass(frozen=True)
-class Extras:
-    """The columns of a record that a reader does not make itself.
-
-    Attributes:
-        drop: Names to leave out.
-        strings: Names whose values become text: strings as they are, others as their JSON.
-    """
-
-    drop: tuple[str, ...] = ()
-    strings: tuple[str, ...] = ()
-
-    def of(
-        self, record: Mapping[str, Any], read: Container[str], made: Mapping[str, Any], answer: str | None
-    ) -> dict[str, Any]:
-        """All of a record but what was `read` or dropped.
-
-        Args:
-            record: What the file holds.
-            read: Names that the reader used.
-            made: Columns that the reader makes.
-            answer: The one of them whose name can be chosen.
-
-        Raises:
-            DataError: If another field has the name of a column that the reader makes.
-        """
-        extras = {name: value for name, value in record.items() if name not in read and name not in self.drop}
-        for name in extras.keys() & made.keys():
-            remedy = (
-                f"pass answer='another name' or drop=[{name!r}]" if name == answer else f"drop=[{name!r}]"
-            )
-            raise DataError(
-                f"the row has a field {name!r} of its own, which is the name of a column that is made of "
-                f"others; {remedy}"
-            )
-        for name in self.strings:
-            value = extras.get(name)
-            if value is not None and not isinstance(value, str):
-                extras[name] = json.dumps(value, ensure_ascii=False)
-        return extras
-
-
-def names(given: Any, option: str) -> tuple[str, ...]:
-    """A list of column names.
-
-    Raises:
-        ValueError: If it is a single string or holds something else.
-    """
-    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-        raise ValueError(f"Got {option}={given!r}. Expected a list of column names.")
-    return tuple(given)
-
-
-def paths_of(given: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:
+def paths_of(path: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:
     """One path or several, as several.
 
     Raises:
         ValueError: If there is none.
     """
-    paths = [given] if isinstance(given, str | os.PathLike) else list(given)
+    paths = [path] if isinstance(path, str | os.PathLike) else list(path)
     if not paths:
         raise ValueError("Got no files. Expected at least one path.")
     return paths

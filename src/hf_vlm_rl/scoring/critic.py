@@ -120,6 +120,7 @@ def _active(module: nn.Module, name: str) -> Iterator[None]:
     all forwards alike.
     """
     layers = _tuned(module)
+    # PEFT reads these two in each layer's forward and has no public way to set them alone.
     before = [(layer._active_adapter, layer._disable_adapters) for layer in layers]
     try:
         for layer in layers:
@@ -135,6 +136,8 @@ def _active(module: nn.Module, name: str) -> Iterator[None]:
 @contextmanager
 def _checkpointed(layers: nn.ModuleList, name: str) -> Iterator[None]:
     """Where layers are checkpointed, recompute them in the backward pass with the same adapter."""
+    # Transformers gives each checkpointed layer the function under this name and offers no other way to it.
+    # Layers that cannot be checkpointed lack `gradient_checkpointing`.
     before = {
         layer: layer._gradient_checkpointing_func
         for layer in layers

@@ -1,30 +1,39 @@
-"""References to images in rows, as what `datasets.Image` stores, and whether their files are there."""
+"""Images in rows as `datasets.Image` stores them, and whether their files are there."""
 
-import base64
-import binascii
 import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import PIL.Image
 from datasets import Image
 
-from ...errors import DataError
-from ...processing.images.reference import (
-    Reference,
-    _PAYLOADS,
-    resolve,
-    _at,
-    _data_url,
-)
+from ...errors import DataError, ImageError
+from ...processing.images.reference import Reference, is_url, parse, payload
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
 _THREADS = 8
+
+
+def stored_image(value: Any, folder: str) -> Reference:
+    """What an image field of a row says.
+
+    Args:
+        value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
+        folder: Absolute; paths are relative to it.
+
+    Raises:
+        DataError: If it is no image.
+    """
+    try:
+        image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
+        if isinstance(image, PIL.Image.Image):
+            return Image().encode_example(image)
+        return parse(value, folder)
+    except ImageError as error:
+        raise DataError(str(error)) from error
 
 
 class ImageCheck:
@@ -44,29 +53,29 @@ class ImageCheck:
         if not self.exist:
             return [None] * len(rows)
         if self.verify:
-            files = {path for row in rows for each in row if (path := _file(each))}
+            files = {path for row in rows for image in row if (path := _file(image))}
             with ThreadPoolExecutor(_THREADS) as threads:
-                found = dict(zip(files, threads.map(_unreadable, files), strict=True))
-            look = found.__getitem__
+                faults = dict(zip(files, threads.map(_unreadable, files), strict=True))
+            look = faults.__getitem__
         else:
             look = _missing
         return [self._first(row, look) for row in rows]
 
     def _first(self, row: list[Reference], look: Callable[[str], str | None]) -> str | None:
-        for each in row:
-            wrong = None
-            if path := _file(each):
-                wrong = look(path)
-            elif self.verify and each["bytes"] is not None:
-                wrong = _undecodable(io.BytesIO(each["bytes"]), "of a data: URL")
-            if wrong is not None:
-                return wrong
+        for image in row:
+            fault = None
+            if path := _file(image):
+                fault = look(path)
+            elif self.verify and image["bytes"] is not None:
+                fault = _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
+            if fault is not None:
+                return fault
         return None
 
 
 def _file(reference: Reference) -> str | None:
     path = reference["path"]
-    return None if path is None or path[:8].lower().startswith(("http://", "https://")) else path
+    return None if path is None or is_url(path) else path
 
 
 @lru_cache(_SEEN)

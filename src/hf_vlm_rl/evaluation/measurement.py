@@ -15,7 +15,7 @@ class Evaluation:
         metric: Name of the metric, e.g. "accuracy".
         n: Rows evaluated, > 0.
         after: Value of the adapter.
-        before: Value of the base model on the same rows, if it was measured.
+        before: Value before training, on the same rows, if it was measured.
         before_ci: Confidence interval of `before`, (low, high).
         after_ci: Confidence interval of `after`, (low, high).
         confidence: Level of the intervals, in (0, 1).

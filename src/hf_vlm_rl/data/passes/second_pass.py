@@ -2,7 +2,6 @@
 
 import hashlib
 import itertools
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -14,41 +13,15 @@ import pyarrow as pa
 from datasets import Dataset, IterableDataset
 from datasets.builder import Key
 
-from .image_check import ImageCheck
 from .first_pass import BATCH, Part, Plan, Shard, plan, rows
-from .report import LoadReport, OnError, check_on_error
+from .image_check import ImageCheck
+from .options import BuildOptions
+from .report import LoadReport, OnError
 
 FORMAT = 1  # part of the cache's key: raise it when the same files give other rows
 
 
-@dataclass(frozen=True)
-class Options:
-    """What all loaders take.
-
-    Attributes:
-        on_error: "raise" at the first bad row; "skip" bad rows and log how many; or a callable that gets
-            each bad row's DataError, the row being skipped.
-        num_proc: Processes that write rows; None for this one.
-        streaming: Give an IterableDataset, which writes nothing to disk.
-        check_images: Look whether each image file is there.
-        verify_images: Read each image file's header, too.
-        cache_dir: Where the rows are kept; None for `datasets`' own.
-        report: Filled with what was left out.
-    """
-
-    on_error: OnError = "raise"
-    num_proc: int | None = None
-    streaming: bool = False
-    check_images: bool = True
-    verify_images: bool = False
-    cache_dir: str | os.PathLike | None = None
-    report: LoadReport | None = None
-
-    def __post_init__(self):
-        check_on_error(self.on_error)
-
-
-def build(parts: list[Part], options: Options) -> Dataset | IterableDataset:
+def build(parts: list[Part], options: BuildOptions) -> Dataset | IterableDataset:
     """The rows of all parts, in order.
 
     Raises:
@@ -74,7 +47,7 @@ def build(parts: list[Part], options: Options) -> Dataset | IterableDataset:
     return dataset
 
 
-def _key(parts: list[Part], options: Options) -> str:
+def _key(parts: list[Part], options: BuildOptions) -> str:
     """Everything that the rows depend on, but what the image files hold."""
     sources = [(part.source.key(), part.label, repr(part.sample)) for part in parts]
     how = (options.on_error == "raise", options.check_images, options.verify_images)
@@ -104,10 +77,10 @@ class RowsBuilder(datasets.ArrowBasedBuilder):
         return datasets.DatasetInfo()
 
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
-        found = self.config.plan()
-        self.info.features = found.features
-        self.info.description = found.report.to_json()
-        return [datasets.SplitGenerator(name=datasets.Split.TRAIN, gen_kwargs={"shards": found.shards})]
+        plan = self.config.plan()
+        self.info.features = plan.features
+        self.info.description = plan.report.to_json()
+        return [datasets.SplitGenerator(name=datasets.Split.TRAIN, gen_kwargs={"shards": plan.shards})]
 
     def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[Key, pa.Table]]:
         schema = self.info.features.arrow_schema

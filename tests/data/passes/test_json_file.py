@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hf_vlm_rl.data.build import json_file as json_rows
-from hf_vlm_rl.data.build.json_file import is_list, records
+from hf_vlm_rl.data.passes import json_file as json_rows
+from hf_vlm_rl.data.passes.json_file import is_list, records
 from hf_vlm_rl.errors import DataError
 
 ROWS = [
@@ -95,6 +95,14 @@ def test_broken_lines_are_records_and_the_others_are_read(tmp_path):
     assert all(isinstance(each, DataError) for each in found[1:4])
     assert "not JSON" in str(found[1])
     assert "byte 0 is not UTF-8" in str(found[2])
+
+
+def test_a_value_of_a_list_that_is_no_utf_8_is_a_record_and_the_others_are_read(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_bytes('[{"a": "größer"}, {"a": "'.encode() + b'\xff"}, {"a": "\xc3\xa4"}]')
+    first, bad, last = (record.value for record in records(path, is_list(path)))
+    assert [first, last] == [{"a": "größer"}, {"a": "ä"}]
+    assert "byte 7 is not UTF-8" in str(bad)
 
 
 @pytest.mark.parametrize("form", ["lines", "list"])

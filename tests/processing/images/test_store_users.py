@@ -147,20 +147,21 @@ def test_children_that_are_forked_while_threads_use_the_store_never_hang(tmp_pat
     stop = threading.Event()
 
     def use(first: int) -> None:
-        turn = 0
+        ticket = store.put(noise(first), columns={"first": first})
         while not stop.is_set():
-            store.row(store.put(noise(first), columns={"turn": turn % 50}))
-            turn += 1
+            store.put(noise(first))
+            for _ in range(500):  # one of the threads is nearly always inside a lock
+                store.get(ticket)
 
     def child() -> bool:
         ticket = store.put(noise(99), columns={"answer": 1})
         return store.get(ticket).columns == {"answer": 1} and same(store.get(ticket).image, noise(99))
 
-    threads = [threading.Thread(target=use, args=(number,)) for number in range(3)]
+    threads = [threading.Thread(target=use, args=(number % 3,)) for number in range(6)]
     for thread in threads:
         thread.start()
     try:
-        assert {in_child(child, seconds=20) for _ in range(40)} == {"yes"}
+        assert all(in_child(child, seconds=20) == "yes" for _ in range(40))
     finally:
         stop.set()
         for thread in threads:

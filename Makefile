@@ -5,14 +5,16 @@ BIN = $(VENV)/bin
 TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
 # Two workers with a thread each: tiny models gain nothing from more threads.
-PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
+PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
 DEMO_OUT ?= outputs/demo
+WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test lint unit trainers trainers-latest ppo-first demo bench docs site cards clean
+.PHONY: help install test lint unit trainers trainers-latest ppo-first demo wheel bench docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
+	@echo "make wheel  build a wheel, and run the demo from it"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make site   the documentation as pages, in site/"
@@ -53,10 +55,17 @@ trainers-latest: $(TRL_LATEST)/.installed
 	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m trl
 
 ppo-first: $(TRL_FIRST)/.installed
-	PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
+	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)
+
+# The demo from what a wheel installs, away from the checkout; so few steps say nothing of accuracy.
+wheel: install
+	rm -rf $(WHEEL_OUT)
+	$(BIN)/python -m pip wheel -q --no-deps -w $(WHEEL_OUT) .
+	$(BIN)/python -m pip install -q --no-deps --target $(WHEEL_OUT)/installed $(WHEEL_OUT)/*.whl
+	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 PYTHONPATH=installed $(abspath $(BIN))/python -m hf_vlm_rl.cli demo --steps 8 --out demo
 
 # Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes.
 bench: install

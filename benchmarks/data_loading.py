@@ -26,7 +26,7 @@ os.environ["HF_DATASETS_CACHE"] = cache
 import datasets, PIL.Image
 from hf_vlm_rl.data import load_llava
 import hf_vlm_rl.data.llava
-from hf_vlm_rl.data.plan import plan, rows
+from hf_vlm_rl.data.passes.first_pass import plan, rows
 datasets.disable_progress_bars()
 
 def anonymous():
@@ -36,10 +36,10 @@ def anonymous():
 def load():
     if way == "load_llava":
         return load_llava(path)
-    from hf_vlm_rl.data.image_files import ImageCheck
+    from hf_vlm_rl.data.passes.image_check import ImageCheck
     from hf_vlm_rl.data.llava import LlavaReader
-    from hf_vlm_rl.data.plan import Part
-    from hf_vlm_rl.data.sources import JsonSource
+    from hf_vlm_rl.data.passes.first_pass import Part
+    from hf_vlm_rl.data.passes.sources import JsonSource
     parts = [Part(JsonSource(path, LlavaReader(os.path.dirname(path))))]
     found = plan(parts, ImageCheck(True, False), "raise")
     def every(shards):

@@ -28,6 +28,8 @@ def table() -> str:
     lines = []
     for name in (name for name in rewards.__all__ if name.endswith("Reward")):
         reward = getattr(rewards, name)
+        if inspect.isabstract(reward):
+            continue
         docstring = inspect.getdoc(reward)
         what = docstring.partition("\n")[0].replace("|", "\\|")
         call = "`compose(...)`" if name == "ComposedReward" else f"`{name}`"

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from .hub import push_adapter, push_folder, push_with_card, save_adapter
     from .hub.cards import AdapterCardData, Evaluation
     from .loading.auto import AutoVLMPolicy
-    from .loading.registration import register
+    from .loading.register import register
     from .policy.policy import VLMPolicy
     from .processing.images.store import ImageStore
     from .processing.ticket_codec import TicketCodec
     from .processing.tokenizer import VLMTokenizer
+    from .scoring.critic import shared_critic
     from .scoring.load import AutoVLMRewardModel, AutoVLMValueModel
     from .scoring.reward_functions import RewardFunctionModel
-    from .scoring.shared_critic import shared_critic
 
 __version__ = "0.1.0"
 
@@ -50,10 +50,10 @@ _HOME = {
     "push_adapter": "hub",
     "push_folder": "hub",
     "push_with_card": "hub",
-    "register": "loading.registration",
+    "register": "loading.register",
     "register_family": "families",
     "save_adapter": "hub",
-    "shared_critic": "scoring.shared_critic",
+    "shared_critic": "scoring.critic",
 }
 
 __all__ = [
@@ -87,9 +87,5 @@ __all__ = [
     "shared_critic",
 ]
 
-
 __getattr__ = loaded_on_use(__name__, _HOME)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+__dir__ = __all__.copy  # completion in a shell knows the names that are not loaded yet

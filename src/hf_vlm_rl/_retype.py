@@ -71,7 +71,8 @@ def retyped_class(stock: type, mixin: type[Retyped]) -> type:
         "_stock_class": stock,
         "_mixin": mixin,
     }
-    return type(stock.__name__, (mixin, stock), members | mixin._members(stock))
+    members |= mixin._members(stock)  # noqa: SLF001 - the hook of `Retyped` above
+    return type(stock.__name__, (mixin, stock), members)
 
 
 def _new(stock: type, mixin: type[Retyped]) -> Any:

@@ -10,7 +10,7 @@ TRL_WITH_UNKNOWN_ARCHITECTURES = Version("1.8")
 
 
 def require_trl_with_unknown_architectures() -> None:
-    """Raise unless the installed TRL can be led to a policy class; see `registration`.
+    """Raise unless the installed TRL can be led to a policy class; see `loading.register`.
 
     Raises:
         ImportError: If TRL is older than 1.8.

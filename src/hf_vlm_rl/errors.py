@@ -26,7 +26,22 @@ class DataError(ValueError):
 
 
 class ImageError(ValueError):
-    """An image cannot be read, or the images of a row do not fit its placeholders."""
+    """An image cannot be read, or the images of a row do not fit its placeholders.
+
+    Args:
+        message: What is wrong.
+        row: Index of the row that it is wrong in, where rows are known.
+        place: In that row, such as "image 0".
+    """
+
+    def __init__(self, message: str, row: int | None = None, place: str = ""):
+        at = f"{row}, {place}" if place else f"{row}"
+        super().__init__(message if row is None else f"Row {at}: {message}")
+        self.message, self.row, self.place = message, row, place
+
+    def at_row(self, row: int) -> "ImageError":
+        """The same error for whoever knows the row by another index."""
+        return ImageError(self.message, row, self.place)
 
 
 class PushError(OSError):

@@ -2,10 +2,12 @@
 
 import subprocess
 import sys
+from importlib import metadata
 
 import pytest
 
 from hf_vlm_rl.cli import main
+from hf_vlm_rl.cli.arguments import in_flags
 from hf_vlm_rl.cli.commands import COMMANDS, build_parser
 
 REWARD = ("--rewards", "exact_match_reward")
@@ -16,6 +18,8 @@ def folder(tmp_path, monkeypatch):
     """The working directory: an empty folder, a file that is nothing, rows."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
+    (tmp_path / "adapter").mkdir()
+    (tmp_path / "adapter" / "adapter_config.json").write_text('{"base_model_name_or_path": "org/base"}')
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "bad.jsonl").write_text('{"prompt": \n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Hello.", "answer": "hello"}\n')
@@ -24,12 +28,14 @@ def folder(tmp_path, monkeypatch):
 
 BAD_INPUT = {
     "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
-    "no model in a folder": (["check", "empty"], "'empty' has model_type None, which no family describes"),
+    "no model in a folder": (["check", "empty"], "'empty' has no config.json. Expected a directory"),
     "no such image": (["check", "no/model", "--image", "gone.jpg"], "Cannot read the image file 'gone.jpg'"),
     "no image": (["check", "no/model", "--image", "notes.txt"], "not an image that PIL can read"),
     "no model to plan": (["plan", "no/model", "--gpu", "24GB"], "hf-vlm-rl plan no/model: "),
     "no model to convert": (["convert", "no/model", "out"], "hf-vlm-rl convert no/model: "),
-    "nothing to convert": (["convert", "empty", "out"], "Expected 'internvl_chat'"),
+    "nothing to convert": (["convert", "empty", "out"], "'empty' has no config.json"),
+    "an adapter to check": (["check", "adapter"], "'adapter' is a PEFT adapter. Expected a model, such as"),
+    "an adapter to plan": (["plan", "adapter", "--gpu", "1GB"], "such as the adapter's base: 'org/base'"),
     "no model to evaluate": (["eval", "no/model", "rows.jsonl", *REWARD], "hf-vlm-rl eval no/model: "),
     "no such rows": (["eval", "empty", "gone.jsonl", *REWARD], "Got 'gone.jsonl', and there is no such file"),
     "rows cut off": (["eval", "empty", "bad.jsonl", *REWARD], "bad.jsonl"),
@@ -38,7 +44,6 @@ BAD_INPUT = {
     "a file for a folder": (["eval", "empty", "rows.jsonl", *REWARD, "--out", "notes.txt"], "notes.txt"),
     "no such folder": (["push", "gone", "user/x"], "Got 'gone', which is no folder"),
     "no adapter": (["push", "empty", "user/x"], "empty has no adapter_model.safetensors"),
-    "too few steps": (["demo", "--steps", "7"], "Expected at least 8 steps"),
     "a file for the demo": (["demo", "--steps", "8", "--out", "notes.txt"], "notes.txt"),
 }
 
@@ -64,6 +69,9 @@ def test_bad_input_ends_with_1_and_says_what_is_wrong(arguments, message, folder
         ["eval", "model", "rows.jsonl", *REWARD, "--batch-size", "none"],
         ["eval", "model", "rows.jsonl", *REWARD, "--temperature", "nan"],
         ["convert", "model", "out", "--shard-gb", "-1"],
+        ["eval", "model", "rows.jsonl", *REWARD, "--dtype", "half"],
+        ["demo", "--steps", "7"],
+        ["demo", "--seeds", "0"],
     ],
 )
 def test_wrong_arguments_end_with_2_and_the_usage(arguments, capsys):
@@ -90,14 +98,40 @@ def test_the_list_of_commands_says_what_each_does():
 
 def test_help_needs_no_torch():
     script = (
-        "import sys; from hf_vlm_rl.cli import build_parser; build_parser().format_help(); "
+        "import sys; from hf_vlm_rl.cli.commands import build_parser; build_parser().format_help(); "
         "sys.exit(bool({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
 def test_a_process_ends_with_the_status(folder):
-    command = [sys.executable, "-m", "hf_vlm_rl.cli", "demo", "--seeds", "0"]
+    command = [sys.executable, "-m", "hf_vlm_rl.cli", "demo", "--out", "notes.txt"]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("hf-vlm-rl demo: Got --steps 280, --seeds 0 and --threads 1. Expected")
+    assert done.stderr.startswith("hf-vlm-rl demo: [Errno 17] File exists: 'notes.txt'")
+
+
+def test_the_version_needs_no_torch():
+    script = (
+        "import sys; from hf_vlm_rl.cli import main\n"
+        "try: main(['--version'])\n"
+        "except SystemExit as stopped: sys.exit(stopped.code or 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0
+    ours, theirs = metadata.version("hf-vlm-rl"), metadata.version("transformers")
+    assert done.stdout.startswith(f"hf-vlm-rl {ours} (transformers {theirs}, trl ")
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("Pass base_model='user/base'.", "Pass --base-model user/base."),
+        ("or create_pr=True.", "or --create-pr."),
+        ("Got base_model=3 and my_base_model=4", "Got --base-model 3 and my_base_model=4"),
+        ("Say base_model=<Hub id>", "Say --base-model <Hub id>"),
+        ("Got card=None", "Got card=None"),
+    ],
+)
+def test_keyword_arguments_become_flags(message, expected):
+    assert in_flags(message, "usage: x [--base-model BASE_MODEL] [--create-pr] folder") == expected

@@ -49,20 +49,20 @@ def images_of(messages: list[dict]) -> list:
     return [block["image"] for message in messages for block in message["content"] if "image" in block]
 
 
-def tickets(processing_class, rows: list) -> dict:
-    """Rows as a left-padded batch with tickets beside the ids."""
+def tickets(processing_class, rows: list, side: str = "left") -> dict:
+    """Rows as a padded batch with tickets beside the ids."""
     return processing_class.apply_chat_template(
         rows,
         add_generation_prompt=True,
         tokenize=True,
         return_dict=True,
         return_tensors="pt",
-        processor_kwargs={"padding": True, "padding_side": "left"},
+        processor_kwargs={"padding": True, "padding_side": side},
     )
 
 
-def native(processor, rows: list) -> dict:
+def native(processor, rows: list, side: str = "left") -> dict:
     """The same call of the stock processor, which gives pixels."""
-    batch = tickets(processor, rows)
+    batch = tickets(processor, rows, side)
     batch.pop("labels", None)  # PaliGemma's processor always adds them
     return batch

@@ -146,11 +146,15 @@ def test_paligemma_completions_do_not_see_what_follows(policy_for):
 
 
 @pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
-def test_two_dimensional_positions_do_not_replace_three_dimensional_ones(family, policy_for):
-    """PPO passes 2-D position ids, which the bare model would take in place of its own."""
+def test_positions_that_count_tokens_do_not_replace_those_of_images(family, policy_for):
+    """PPO knows nothing of images and passes 2-D positions, which the stock model would take for its own."""
     policy = policy_for(family)
-    batch = tickets(policy.processing_class, mixture(family))
-    positions = batch["attention_mask"].cumsum(1) - 1
+    processing = policy.processing_class
+    rows = [processing.encode_prompt(row) for row in mixture(family)]
+    batch = processing.pad(rows, padding=True, padding_side="left", return_tensors="pt")
+    mask = batch["attention_mask"]
     with torch.no_grad():
-        given = policy(**batch, position_ids=positions).logits
-        assert torch.equal(given, policy(**batch).logits)
+        counted = policy(**batch, position_ids=mask.cumsum(1) - mask).logits
+        assert torch.equal(counted, policy(**batch).logits)
+        shifted = policy(**batch, position_ids=mask.cumsum(1) - mask + 7).logits
+    assert not torch.equal(shifted, counted)

@@ -48,7 +48,7 @@ def test_tickets_give_what_pixels_give(family, make, policy_for, bare_for, nativ
     ours = tickets(policy.processing_class, [make()])
     stock = native(native_processor_for(family), [make()])
     assert torch.equal(ours["input_ids"], stock["input_ids"])
-    assert ours["pixel_values"].dtype == torch.int64
+    assert ours["pixel_values"].dtype == torch.uint8
     assert len(ours["pixel_values"]) == len(ours["image_grid_thw"]) == len(images_of(make()))
     torch.testing.assert_close(logits(policy, ours), logits(bare, stock), atol=ATOL, rtol=0)
 

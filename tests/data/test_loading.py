@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from hf_vlm_rl import data
 from hf_vlm_rl.data import LoadReport, load_llava, load_messages
-from hf_vlm_rl.data.build import first_pass as plan
+from hf_vlm_rl.data.passes import first_pass as plan
 from hf_vlm_rl.errors import DataError
 from tests.data.files import NAMES, jsonl, listed, llava, pixels
 
@@ -42,7 +42,7 @@ def files(dataset):
 def test_unchanged_files_are_read_from_the_cache(path, photos, monkeypatch):
     first = load_llava(path, photos)
     monkeypatch.setattr(plan, "plan", None)  # nothing is read again
-    monkeypatch.setattr("hf_vlm_rl.data.build.second_pass.plan", None)
+    monkeypatch.setattr("hf_vlm_rl.data.passes.second_pass.plan", None)
     second = load_llava(path, str(photos))
     assert files(first) == files(second)
     assert first._fingerprint == second._fingerprint

@@ -3,7 +3,7 @@
 import pytest
 
 from hf_vlm_rl.data import load_mixture
-from hf_vlm_rl.data.samples import Sample
+from hf_vlm_rl.data.mixture import Sample
 from hf_vlm_rl.errors import DataError
 from tests.data.files import NAMES, jsonl, listed, llava, pixels, sizes
 

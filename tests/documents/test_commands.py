@@ -4,6 +4,7 @@ import re
 import shlex
 
 import pytest
+import yaml
 
 from hf_vlm_rl.cli import commands as cli
 from tests.documents.pages import PAGES, ROOT, blocks
@@ -61,3 +62,13 @@ def test_every_target_that_a_text_names_exists():
     named = {target for path in PAGES.values() for target in re.findall(r"`make ([a-z-]+)", path.read_text())}
     assert len(named) > 3
     assert named <= TARGETS
+
+
+def test_ci_runs_what_make_test_runs():
+    """Through the Makefile, so that a lane is written down once."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text())["jobs"].values()
+    lines = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    lanes = {lane for job in jobs for lane in job.get("strategy", {}).get("matrix", {}).get("lane", [])}
+    run = {line.removeprefix("make ") for line in lines} - {"${{ matrix.lane }}"} | lanes
+    (needed,) = re.findall(r"^test: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    assert set(needed.split()) <= run <= TARGETS

@@ -8,10 +8,13 @@ import types
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from transformers import TrainerCallback
 from transformers.integrations import TensorBoardCallback, WandbCallback
 
+from hf_vlm_rl import Evaluation, save_adapter
 from hf_vlm_rl.evaluation import EvaluationCallback, EvaluationResult, evaluate
+from hf_vlm_rl.hub.cards.stored import stored
 from tests.evaluation.rows import OPTIONS, mixture, short, starts
 from tests.trainers.runs import flat, grpo, sft
 from tests.trainers.runs import mixture as train_rows
@@ -61,7 +64,8 @@ def test_the_log_has_the_rewards_before_while_and_after(run, greedy):
     for step, entry in logged.items():
         scores = evaluation.results[step].rewards
         assert entry["eval/short/mean"] == scores["short"].mean.value
-        assert (entry["eval/starts/low"], entry["eval/starts/high"]) == scores["starts"].mean.interval
+        assert (entry["eval/short/low"], entry["eval/short/high"]) == scores["short"].mean.interval
+        assert "eval/starts/low" not in entry  # five rows
         assert entry["eval/short/pass@2"] == scores["short"].pass_at[2].value
         assert 0 <= entry["eval/clipped"] <= 1
     assert evaluation.results[0].row_ids == greedy.row_ids
@@ -144,6 +148,59 @@ def test_a_resumed_run_keeps_the_first_evaluation(policy_for, tmp_path):
     assert sorted(second.results) == [0, 1, 2]
     assert second.results[0] == first.results[0]
     assert second.comparison.after == second.results[2]
+
+
+def evaluations_on_the_card(trainer, folder, **card):
+    save_adapter(trainer, folder, card=card)
+    return {item.metric: item for item in stored(folder).evaluations}
+
+
+def test_the_adapters_card_has_what_the_callback_measured(run, tmp_path):
+    trainer, evaluation, _, _ = run
+    saved = evaluations_on_the_card(trainer, tmp_path)
+    assert set(saved) == {"short", "starts"}
+    first, last = (evaluation.results[step].rewards["short"].mean for step in (0, 3))
+    assert (saved["short"].before, saved["short"].after) == (first.value, last.value)
+    assert (saved["short"].before_ci, saved["short"].after_ci) == (first.interval, last.interval)
+    card = (tmp_path / "README.md").read_text()
+    assert f"| held-out rows | short | 5 | {first.value:.4g} " in card
+    assert "No evaluation was given" not in card
+    assert ModelCard(card).data.eval_results[0].metric_value == last.value
+
+
+def test_evaluations_that_are_given_take_their_place(run, tmp_path):
+    given = Evaluation("Others", "accuracy", 10, 0.5)
+    assert evaluations_on_the_card(run[0], tmp_path, evaluations=[given]) == {"accuracy": given}
+
+
+def test_results_of_other_weights_are_not_on_the_card(policy_for, tmp_path, caplog):
+    evaluation = EvaluationCallback(mixture()[:2], short, after=False, name="Two", **OPTIONS)
+    trainer = trainer_for(policy_for("internvl"), tmp_path / "out", max_steps=1)
+    trainer.add_callback(evaluation)
+    trainer.train()
+    with caplog.at_level(logging.WARNING):
+        assert evaluations_on_the_card(trainer, tmp_path / "adapter") == {}
+    assert "the model of step 1 was not evaluated (steps [0] were), so its card has no results of 'Two'" in (
+        caplog.text
+    )
+
+
+@pytest.mark.parametrize("after", [True, False])
+def test_the_best_model_is_evaluated_when_it_is_loaded_at_the_end(after, policy_for, tmp_path):
+    calls = []
+
+    def counted(completions, **_):
+        calls.append(len(completions))
+        return short(completions)
+
+    options = OPTIONS | {"every_steps": 1, "before": False, "after": after}
+    evaluation = EvaluationCallback(mixture()[:2], counted, **options)
+    trainer = trainer_for(policy_for("internvl"), tmp_path / "out", max_steps=2)
+    trainer.add_callback(evaluation)
+    trainer.args.load_best_model_at_end = True
+    trainer.train()
+    assert calls == [2, 2, 2][: 2 + after]
+    assert set(evaluations_on_the_card(trainer, tmp_path / "adapter")) == ({"counted"} if after else set())
 
 
 class Writer:

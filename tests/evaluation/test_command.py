@@ -103,10 +103,23 @@ def test_a_split_of_a_saved_dataset_and_its_first_rows(checkpoint, tmp_path, cap
     assert "no split 'validation'. Expected one of ['test', 'train']" in capsys.readouterr().err
 
 
+def test_a_mistyped_reward_is_found_before_torch_is_imported():
+    script = (
+        "import sys; from hf_vlm_rl.cli import main; "
+        "status = main(['eval', 'no/model', 'rows.jsonl', '--rewards', 'iou_rewrad']); "
+        "sys.exit(status + 1 + ('torch' in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Did you mean iou_reward?" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (["--rewards", "no_such_reward"], "Got the reward 'no_such_reward'"),
+        (["--rewards", "tests.evaluation.rows:shrt"], "Did you mean tests.evaluation.rows:short?"),
+        (["--device", "gpu"], "Got --device gpu"),
+        (["--rewards", "no_such_reward"], "hf_vlm_rl.rewards has no no_such_reward."),
         (["--rewards", "nowhere:reward"], "No module named 'nowhere'"),
         (["--rewards", "IoUReward"], "write a module with an instance"),
         (["--rewards", "iou_reward"], "reads the column 'box', which is missing"),
@@ -125,7 +138,10 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
 
 
 def test_the_options_are_known_without_torch():
-    script = "import sys; from hf_vlm_rl.evaluation import command; sys.exit('torch' in sys.modules)"
+    script = (
+        "import sys; from hf_vlm_rl.cli.commands import build_parser; build_parser(); "
+        "sys.exit('torch' in sys.modules)"
+    )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -42,12 +43,48 @@ def test_wilson_covers_95_percent_of_what_it_should_exactly():
 def test_the_bootstrap_is_about_scipys():
     values = np.random.default_rng(3).gamma(2.0, size=60)
     expected = scipy_bootstrap(
-        (values,), np.mean, method="percentile", n_resamples=20000, rng=np.random.default_rng(4)
+        (values,), np.mean, method="BCa", n_resamples=20000, rng=np.random.default_rng(4)
     ).confidence_interval
     estimate = bootstrap(values)
     assert estimate.value == pytest.approx(values.mean())
     assert estimate.interval == pytest.approx((expected.low, expected.high), abs=0.03)
     assert bootstrap(values) == estimate
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 19])
+def test_fewer_than_twenty_values_have_no_bootstrap_interval(n):
+    values = np.random.default_rng(0).random(n)
+    assert (bootstrap(values).interval, bootstrap(values).method) == (None, "none")
+    assert bootstrap(values).value == pytest.approx(values.mean())
+
+
+@pytest.mark.parametrize(
+    ("draw", "mean"),
+    [
+        (lambda random, n: random.random(n), 0.5),
+        (lambda random, n: random.beta(0.5, 0.5, n), 0.5),
+        # An IoU: a third of the boxes miss, the others are mostly good.
+        (lambda random, n: np.where(random.random(n) < 0.3, 0.0, random.beta(5, 1, n)), 0.7 * 5 / 6),
+    ],
+)
+def test_the_bootstrap_of_twenty_covers_about_95_percent(draw, mean):
+    random, covered = np.random.default_rng(5), 0
+    for _ in range(300):
+        low, high = bootstrap(draw(random, 20)).interval
+        covered += low <= mean <= high
+    assert 0.91 < covered / 300 < 0.98
+
+
+def test_one_value_that_differs_and_huge_values_have_finite_intervals():
+    low, high = bootstrap(np.array([0.0] * 19 + [0.5])).interval
+    assert 0 <= low < 0.025 < high < 0.3
+    low, high = bootstrap(np.array([0.0] * 30 + [1e300])).interval
+    assert 0 <= low < 1e300 / 31 < high < 1e300
+
+
+def test_values_that_differ_by_rounding_have_an_interval_without_width():
+    low, high = bootstrap(np.array([0.1 * row + 0.2 - 0.1 * row for row in range(25)])).interval
+    assert (low, high) == pytest.approx((0.2, 0.2), abs=1e-12)
 
 
 def test_completions_of_one_prompt_count_as_the_model_varies():
@@ -82,6 +119,12 @@ def test_pass_at_k_is_the_mean_over_all_choices_of_k(n, right, k):
 def test_mcnemar_is_the_binomial_test_of_the_discordant_pairs(won, lost):
     expected = binomtest(won, won + lost).pvalue if won + lost else 1.0
     assert mcnemar(won, lost) == pytest.approx(expected, rel=1e-9)
+
+
+def test_mcnemar_of_ten_thousand_pairs_takes_no_time():
+    began = time.perf_counter()
+    assert mcnemar(5_000, 4_900) == pytest.approx(binomtest(5_000, 9_900).pvalue, rel=1e-9)
+    assert time.perf_counter() - began < 5  # by sums of binomial coefficients: 85 s
 
 
 def test_the_paired_interval_covers_the_true_difference():

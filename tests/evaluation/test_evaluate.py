@@ -187,7 +187,7 @@ def test_options_out_of_range_are_refused(shared_policy, options, message):
 def test_what_cannot_be_evaluated_is_refused(shared_policy, bare_for):
     with pytest.raises(ValueError, match="the dataset is empty"):
         evaluate(shared_policy, [], short)
-    with pytest.raises(ValueError, match=r"Row 0 has no prompt; its columns are \['question'\]"):
+    with pytest.raises(ValueError, match=r"Row 0: no prompt; its columns are \['question'\]"):
         evaluate(shared_policy, [{"question": "?"}], short)
     with pytest.raises(ValueError, match="no reward function"):
         evaluate(shared_policy, mixture(), [])

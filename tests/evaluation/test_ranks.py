@@ -17,7 +17,7 @@ def run(checkpoint, tmp_path_factory):
     @functools.cache
     def launch(kind):
         out = tmp_path_factory.mktemp(kind)
-        on_two_ranks("tests.evaluation.trainers.ranked", checkpoint("internvl"), out, kind)
+        on_two_ranks("tests.evaluation.ranked", checkpoint("internvl"), out, kind)
         return out
 
     return launch

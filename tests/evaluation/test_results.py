@@ -1,17 +1,16 @@
-"""Results: tables, files, pictures and comparisons."""
+"""Results: tables, files, pages and comparisons."""
 
-import builtins
 import dataclasses
+import json
 import re
 from html.parser import HTMLParser
 
 import numpy as np
-import PIL.Image
 import pytest
 
 from hf_vlm_rl import AdapterCardData
 from hf_vlm_rl.evaluation import EvaluationResult, compare, evaluate
-from hf_vlm_rl.evaluation.kept_rows import EvaluatedRow
+from hf_vlm_rl.evaluation.kept_rows import EvaluatedRow, reference_texts
 from hf_vlm_rl.evaluation.result import RewardScores
 from tests.evaluation.rows import OPTIONS, mixture, short, starts
 
@@ -49,7 +48,7 @@ def test_the_table_shows_means_intervals_and_how_they_were_made(sampled, greedy)
     mean = sampled.rewards["short"].mean
     assert first.startswith(f"| short | 5 | {mean.value:.3f} [{mean.interval[0]:.3f}, ")
     assert second.startswith("| starts | 4 |")
-    assert "| - | - | - | bootstrap |" in second
+    assert "| - | - | - | n < 20 |" in second
     assert about == "5 rows, 4 completion(s) each, 100% cut at 5 tokens; [95 %]."
     assert str(greedy) == greedy.table()
 
@@ -91,6 +90,121 @@ def test_the_page_stands_alone(greedy, tmp_path):
     assert page.tags.count("article") == 5
 
 
+class Articles(HTMLParser):
+    """Per row of a page: its classes, the classes of its completions, its words."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.cells, self.filters, self.inside = [], [], {}, None
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        classes = (dict(attrs).get("class") or "").split()
+        if tag == "article":
+            self.rows.append((set(classes) - {"row"}, [], []))
+        elif "completion" in classes:
+            self.rows[-1][1].append(" ".join(classes[1:]))
+        self.inside = tag
+
+    def handle_endtag(self, tag):
+        self.inside = None if tag in ("td", "th") else self.inside
+
+    def handle_data(self, data):
+        if self.inside == "label" and "(" in data:
+            name, _, count = data.partition(" (")
+            self.filters[name] = int(count.rstrip(")"))
+        elif self.inside in ("td", "th"):
+            self.cells.append(data)
+        elif self.rows:
+            self.rows[-1][2].append(data)
+
+
+def test_the_page_colours_right_and_wrong_and_filters_them(tmp_path):
+    result = result_of(rows=4, exact=[1.0, 0.0, None, 1.0], close=[0.9, 0.2, 0.3, 0.4])
+    result.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["right"], ["wrong"], [""], ["right"]]  # close is graded
+    assert page.filters == {"all": 4, "right": 2, "wrong": 1}
+    close = dataclasses.replace(result.rewards["close"], threshold=0.5)
+    strict = dataclasses.replace(result, rewards=result.rewards | {"close": close})
+    strict.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["right"], ["wrong"], ["wrong"], ["wrong"]]
+
+
+def test_the_comparison_page_filters_the_rows_that_changed(tmp_path):
+    before = result_of(rows=4, exact=[0.0, 1.0, 1.0, None], close=[0.5, 0.5, 0.5, 0.5])
+    after = result_of(rows=4, exact=[1.0, 0.0, 1.0, 1.0], close=[0.5, 0.6, 0.5, 0.5])
+    compare(before, after).save_html(tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    page = Articles(text)
+    assert [row[0] for row in page.rows] == [
+        {"changed", "better"},
+        {"changed", "better", "worse"},
+        set(),
+        set(),
+    ]
+    assert page.filters == {"all": 4, "changed": 2, "better": 2, "worse": 1}
+    verdicts = [row[1] for row in page.rows]
+    assert verdicts == [["wrong", "right"], ["right", "wrong"], ["right", "right"], ["", "right"]]
+    for mark in ("changed", "better", "worse"):
+        assert f'id="show-{mark}"' in text
+        assert f"#show-{mark}:checked ~ .grid .row:not(.{mark}) {{ display: none; }}" in text
+    assert "<script" not in text
+
+
+def test_a_reward_that_is_graded_on_one_side_colours_neither(tmp_path):
+    compare(result_of(rows=2, r=[0.0, 1.0]), result_of(rows=2, r=[0.5, 1.0])).save_html(
+        tmp_path / "page.html"
+    )
+    page = Articles((tmp_path / "page.html").read_text())
+    assert [row[1] for row in page.rows] == [["", ""], ["", ""]]
+
+
+def test_the_summary_is_a_table_with_the_cells_of_the_markdown(tmp_path):
+    result = result_of(rows=2, **{"a|b": [1.0, 0.0]})
+    result.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    head, _, line = result.table().splitlines()[:3]
+    columns = [text.strip() for text in head.strip("| ").split(" | ")]
+    cells = [text.strip().replace("\\|", "|") for text in line.strip("| ").split(" | ")]
+    assert page.cells == columns + cells
+
+
+def test_the_reference_answer_is_kept_and_shown(greedy, tmp_path):
+    assert [row.reference for row in greedy.rows] == [{"answer": letter} for letter in "aeiou"]
+    greedy.save_html(tmp_path / "page.html")
+    page = Articles((tmp_path / "page.html").read_text())
+    assert all(
+        {"answer", f" {letter}"} <= set(row[2]) for row, letter in zip(page.rows, "aeiou", strict=True)
+    )
+
+
+def test_references_are_texts_of_what_has_one():
+    columns = {
+        "images": ["x"],
+        "image": "x",
+        "answer": "A cat.",
+        "boxes": [[1, 2, 3, 4]],
+        "none": None,
+        "array": np.arange(2),
+        "object": object(),
+        "long": "x" * 3000,
+    }
+    texts = reference_texts(columns)
+    assert texts["answer"] == "A cat."
+    assert (texts["boxes"], texts["array"]) == ("[[1, 2, 3, 4]]", "[0, 1]")
+    assert (set(texts), len(texts["long"])) == ({"answer", "boxes", "array", "long"}, 2004)
+
+
+def test_a_result_of_an_older_version_has_no_references(tmp_path):
+    result_of(rows=1, r=[1.0]).save(tmp_path / "result.json")
+    content = json.loads((tmp_path / "result.json").read_text())
+    del content["rows"][0]["reference"]
+    (tmp_path / "result.json").write_text(json.dumps(content))
+    assert EvaluationResult.load(tmp_path / "result.json").rows[0].reference == {}
+
+
 def test_only_the_first_rows_are_kept_with_small_images(shared_policy):
     result = evaluate(shared_policy, mixture(), short, keep_rows=2, **OPTIONS)
     assert (len(result.rows), result.n) == (2, 5)
@@ -98,36 +212,14 @@ def test_only_the_first_rows_are_kept_with_small_images(shared_policy):
     assert len(result.rows[0].images[0]) < 20_000
 
 
-def test_the_picture_shows_images_and_takes_any_text(greedy, tmp_path):
-    rows = tuple(dataclasses.replace(row, completions=(ATTACK + "\x00\u4e2d",)) for row in greedy.rows[:1])
-    dataclasses.replace(greedy, rows=rows).save_png(tmp_path / "one.png", columns=3)
-    drawn = np.asarray(PIL.Image.open(tmp_path / "one.png").convert("RGB"))
-    assert drawn.std() > 20
-    with pytest.raises(ValueError, match="none with an image"):
-        result_of(r=[1.0] * 10).save_png(tmp_path / "none.png")
-
-
-def test_without_matplotlib_the_picture_says_what_to_install(greedy, tmp_path, monkeypatch):
-    stock = builtins.__import__
-
-    def without(name, *args, **kwargs):
-        if name.startswith("matplotlib"):
-            raise ImportError(name)
-        return stock(name, *args, **kwargs)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(ImportError, match=r"pip install 'hf-vlm-rl\[demo\]'"):
-        greedy.save_png(tmp_path / "one.png")
-
-
 def test_a_comparison_pairs_rows():
-    before = result_of(right=[0.0] * 6 + [1.0] * 4, score=[0.1 * row for row in range(10)])
+    before = result_of(20, right=[0.0] * 6 + [1.0] * 14, score=[0.1 * row for row in range(20)])
     after = result_of(
-        right=[1.0] * 5 + [0.0] + [1.0] * 3 + [0.0], score=[0.1 * row + 0.2 for row in range(10)]
+        20, right=[1.0] * 5 + [0.0] + [1.0] * 13 + [0.0], score=[0.1 * row + 0.2 for row in range(20)]
     )
     found = compare(before, after).rewards
     assert (found["right"].better, found["right"].worse) == (5, 1)
-    assert found["right"].difference.value == pytest.approx(0.4)
+    assert found["right"].difference.value == pytest.approx(0.2)
     assert found["right"].p_value == pytest.approx(2 * 7 / 2**6)
     assert found["right"].difference.method == "bonett-price"
     # Each row rose by the same: paired, the difference has no spread, though the rows differ.
@@ -159,7 +251,7 @@ def test_a_comparison_is_what_the_card_shows(greedy, sampled, tmp_path):
     assert (alone.before, alone.after) == (None, evaluations[0].after)
     found.save_html(tmp_path / "page.html")
     words = Tags((tmp_path / "page.html").read_text()).words
-    assert (words.count("before"), words.count("after")) == (5, 20)
+    assert (words.count("before"), words.count("after")) == (1 + 5, 1 + 20)  # headings of the summary
     assert re.search(r"better / worse", "".join(words))
 
 

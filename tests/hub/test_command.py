@@ -42,4 +42,8 @@ def test_the_command_writes_what_it_is_told_into_the_card(hub, folder, monkeypat
 def test_the_command_ends_with_the_error_and_status_1(hub, folder, monkeypatch, capsys):
     monkeypatch.setenv("HF_TOKEN", ALICE)
     assert cli.main(["push", str(folder), "bob/adapter"]) == 1
-    assert "hf-vlm-rl push: bob/adapter belongs to somebody else" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert "hf-vlm-rl push: bob/adapter belongs to somebody else" in message
+    assert "with --create-pr." in message
+    assert cli.main(["push", str(folder), REPO, "--base-model", "not an id"]) == 1
+    assert "Got --base-model not an id. Expected an id on the Hub" in capsys.readouterr().err

@@ -1,10 +1,14 @@
 """Nothing that names a secret or a place of this machine is published."""
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
+from hf_vlm_rl.hub import push_folder
 from hf_vlm_rl.hub.leaks import check_leaks
 from tests.hub.server import ALICE
 
@@ -17,6 +21,13 @@ LEAKS = {
     "a home directory of a Mac": ("notes.txt", "see /Users/somebody/data", "/Users/somebody"),
     "a file of this machine": ("config.json", json.dumps({"a": [{"b": HERE}]}), "of this machine"),
     "the working directory": ("README.md", f"in {Path.cwd()}/x", "of this machine"),
+    "a token after a letter": ("README.md", "xhf_" + "a1" * 17, "a Hugging Face token"),
+    "a token after an underscore": ("README.md", "run_hf_" + "a" * 34, "a Hugging Face token"),
+    "a key after a letter": ("README.md", "mysk-proj-" + "aB3" * 20, "an API key"),
+    "a key after an underscore": ("README.md", "key_sk-" + "aB3" * 16, "an API key"),
+    "a GitHub token after an underscore": ("README.md", "git_ghp_" + "a1" * 18, "a GitHub token"),
+    "a token behind escapes": ("config.json", '{"a": "\\u0068f_' + "a" * 34 + '"}', "a Hugging Face token"),
+    "a token in a binary tokenizer": ("tokenizer.model", "\n\x01hf_" + "a" * 34, "a Hugging Face token"),
     "a token in a vocabulary": ("tokenizer.json", json.dumps({ALICE: 1}), "value of a token"),
 }
 HARMLESS = {
@@ -26,6 +37,8 @@ HARMLESS = {
     ),
     "a template": ("chat_template.jinja", "{% for message in messages %}<|im_start|>user{% endfor %}"),
     "paths in a vocabulary": ("tokenizer.json", json.dumps({"/usr/bin": 1, "/home/user": 2})),
+    "words with hyphens": ("README.md", "see task-specific-notes-on-the-risk-of-desk-work-2-and-more"),
+    "a hash": ("README.md", "mask-0123456789abcdef0123456789abcdef01234567"),
     "a root": ("config.json", json.dumps({"separator": "/"})),
 }
 
@@ -36,7 +49,8 @@ def test_leaks_are_found_and_secrets_are_not_repeated(tmp_path, monkeypatch, nam
     (tmp_path / name).write_text(f"\n{text}" if name.endswith(".md") else text)
     with pytest.raises(ValueError, match=what) as caught:
         check_leaks([tmp_path / name], tmp_path, [ALICE])
-    assert f"line {2 if name.endswith('.md') else 1}" in str(caught.value)
+    line = 1 if not name.endswith((".md", ".model")) else 2
+    assert f"line {line}" in str(caught.value)
     assert ALICE not in str(caught.value)
     assert "abcd-efgh-1234" not in str(caught.value)
 
@@ -47,6 +61,127 @@ def test_words_and_vocabularies_are_no_leaks(tmp_path, monkeypatch, name, text):
     monkeypatch.setenv("HF_TOKEN_PATH", "/home/user/token")
     (tmp_path / name).write_text(text)
     check_leaks([tmp_path / name], tmp_path, [ALICE, None])
+
+
+@pytest.mark.parametrize(
+    ("metadata", "what"),
+    [
+        ({"run": "hf_" + "a" * 34}, "a Hugging Face token"),
+        ({"run": f"by {ALICE}"}, "value of a token"),
+        ({ALICE: "run"}, "value of a token"),
+        ({"from": "/home/somebody/data"}, "the path '/home/somebody'"),
+        ({"from": HERE}, "of this machine"),
+    ],
+)
+def test_leaks_in_the_metadata_of_weights_are_found(tmp_path, metadata, what):
+    path = tmp_path / "adapter_model.safetensors"
+    save_file({"a": torch.ones(1)}, path, metadata)
+    with pytest.raises(ValueError, match=f"safetensors, metadata: holds .*{what}") as caught:
+        check_leaks([path], tmp_path, [ALICE])
+    assert ALICE not in str(caught.value)
+
+
+def test_a_token_in_the_name_of_a_tensor_or_file_is_found(tmp_path):
+    path = tmp_path / "adapter_model.safetensors"
+    save_file({ALICE: torch.ones(1)}, path)
+    with pytest.raises(ValueError, match="value of a token"):
+        check_leaks([path], tmp_path, [ALICE])
+    template = tmp_path / "additional_chat_templates" / f"{ALICE}.jinja"
+    template.parent.mkdir()
+    template.write_text("")
+    with pytest.raises(ValueError, match=r"The name of a file in .*value of a token") as caught:
+        check_leaks([template], tmp_path, [ALICE])
+    assert ALICE not in str(caught.value)
+
+
+def test_weights_with_usual_metadata_are_no_leak(tmp_path):
+    path = tmp_path / "adapter_model.safetensors"
+    tensors = {"base_model.model.a.lora_A.weight": torch.ones(2, dtype=torch.bfloat16), "n": torch.arange(3)}
+    save_file(tensors, path, {"format": "pt"})
+    check_leaks([path], tmp_path, [ALICE])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2])
+def test_weights_that_are_not_finite_are_refused(tmp_path, value, dtype):
+    path = tmp_path / "adapter_model.safetensors"
+    save_file({"good": torch.ones(3), "bad": torch.tensor([1.0, value]).to(dtype)}, path)
+    with pytest.raises(ValueError, match="the tensor 'bad' has values that are not finite"):
+        check_leaks([path], tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name", ["vocab.txt", "tokenizer.model", "config.json", "additional_chat_templates/a.jinja"]
+)
+def test_links_are_refused(tmp_path, name):
+    folder, secret = tmp_path / "adapter", tmp_path / "elsewhere" / Path(name).name
+    secret.parent.mkdir()
+    secret.write_text("{}")
+    (folder / name).parent.mkdir(parents=True)
+    (folder / name).symlink_to(secret)
+    with pytest.raises(ValueError, match=r"is a link to .*elsewhere"):
+        check_leaks([folder / name], folder)
+
+
+def test_a_link_on_the_way_to_a_file_is_refused_and_one_to_the_folder_is_not(tmp_path):
+    folder, elsewhere = tmp_path / "adapter", tmp_path / "elsewhere"
+    for path in (folder, elsewhere):
+        path.mkdir()
+        (path / "a.jinja").write_text("")
+    (folder / "additional_chat_templates").symlink_to(elsewhere)
+    with pytest.raises(ValueError, match="additional_chat_templates is a link to"):
+        check_leaks([folder / "additional_chat_templates" / "a.jinja"], folder)
+    (tmp_path / "link").symlink_to(folder)
+    check_leaks([tmp_path / "link" / "a.jinja"], tmp_path / "link")
+
+
+PICKLES = {
+    **{f"protocol {number}": pickle.dumps({"a": [1, 2]}, number) for number in range(6)},
+    "torch.save": b"PK\x03\x04" + b"\0" * 30,
+}
+
+
+@pytest.mark.parametrize("content", PICKLES.values(), ids=PICKLES)
+@pytest.mark.parametrize(
+    "name", ["vocab.txt", "tokenizer.model", "tokenizer.json", "assets/learning_curve.png"]
+)
+def test_a_pickle_under_another_name_is_refused(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="which can run code when it is loaded"):
+        check_leaks([path], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("vocab.txt", b"\xff\xfe"), ("tokenizer.json", b"{"), ("assets/learning_curve.png", b"<svg>")],
+)
+def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name, content):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=f"{path.name} is no "):
+        check_leaks([path], tmp_path)
+
+
+@pytest.mark.parametrize("damage", ["link", "pickle", "nan", "metadata"])
+def test_nothing_of_a_folder_with_such_a_file_is_pushed(push, hub, tmp_path, damage):
+    folder = tmp_path / "adapter"
+    push()
+    hub.received.clear()
+    weights = folder / "adapter_model.safetensors"
+    if damage == "link":
+        (folder / "vocab.txt").symlink_to("/etc/passwd")
+    elif damage == "pickle":
+        (folder / "tokenizer.model").write_bytes(pickle.dumps(1))
+    else:
+        tensors = load_file(weights)
+        tensors |= {name: tensor * float("nan") for name, tensor in tensors.items() if damage == "nan"}
+        save_file(tensors, weights, {"run": ALICE} if damage == "metadata" else None)
+    with pytest.raises(ValueError, match="Nothing was uploaded"):
+        push_folder(folder, "alice/adapter", token=ALICE)
+    assert hub.received == []
 
 
 def test_a_card_with_a_local_path_is_not_pushed(push, hub, tmp_path):

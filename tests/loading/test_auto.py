@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
-from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError
+from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
 from hf_vlm_rl.families import FAMILIES
 from tests.images import photo
 
@@ -58,8 +58,18 @@ def test_an_unknown_model_type_lists_the_known_ones_and_how_to_add_it(tmp_path, 
     assert "AutoVLMPolicy.register_family(VLMFamily(model_type=" in message
 
 
-def test_a_directory_without_a_config_is_refused(tmp_path):
-    with pytest.raises((OSError, UnsupportedModelError), match=str(tmp_path)):
+def test_a_directory_without_a_config_is_refused(copied, tmp_path):
+    with pytest.raises(CheckpointError, match=f"{str(tmp_path)!r} has no config.json. Expected a directory"):
+        AutoVLMPolicy.from_pretrained(tmp_path)
+    # The output directory of a trainer has its checkpoints in folders.
+    checkpoint = copied("internvl")
+    with pytest.raises(CheckpointError, match=f"has no config.json.*Did you mean {str(checkpoint)!r}"):
+        AutoVLMPolicy.from_pretrained(tmp_path)
+
+
+def test_a_language_model_without_vision_is_refused(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2"}))
+    with pytest.raises(UnsupportedModelError, match=r"'qwen2', .*: it is a language model without vision"):
         AutoVLMPolicy.from_pretrained(tmp_path)
 
 
@@ -80,6 +90,26 @@ def test_a_tokenizer_in_place_of_a_processor_is_refused(checkpoint):
 def test_the_class_itself_cannot_be_instantiated():
     with pytest.raises(OSError, match=r"AutoVLMPolicy.from_pretrained\(id\)"):
         AutoVLMPolicy()
+    with pytest.raises(OSError, match=r"AutoVLMPolicy.from_pretrained\('user/model'\)"):
+        AutoVLMPolicy("user/model", dtype="bfloat16")
+
+
+@pytest.mark.parametrize(
+    ("family", "options", "message"),
+    [
+        ("internvl", {"max_tiles": 0}, "Got max_tiles=0. Expected a whole number from 1 to 256"),
+        ("internvl", {"max_tiles": 10**6}, "from 1 to 256"),
+        ("internvl", {"max_tiles": 2.5}, "Got max_tiles=2.5"),
+        ("internvl", {"min_tiles": 13}, "Got min_tiles=13 and max_tiles=6"),
+        ("internvl", {"min_tiles": 3, "max_tiles": 2}, "Expected min_tiles <= max_tiles"),
+        ("qwen2_5_vl", {"max_pixels": -1}, "Got max_pixels=-1. Expected a whole number from 1 on"),
+        ("qwen2_5_vl", {"max_pixels": 100}, "Got min_pixels=12544 and max_pixels=100"),
+        ("qwen2_5_vl", {"min_pixels": 10**7}, "Expected min_pixels <= max_pixels: give both"),
+    ],
+)
+def test_image_options_have_bounds(checkpoint, family, options, message):
+    with pytest.raises(ValueError, match=message):
+        AutoVLMPolicy.from_pretrained(checkpoint(family), **options)
 
 
 @pytest.mark.parametrize(
@@ -117,9 +147,11 @@ def test_the_number_of_pixels_is_bounded(checkpoint):
     assert 60 <= many <= 90
 
 
-@pytest.mark.parametrize(("family", "option"), [("internvl", "max_tiles"), ("qwen2_5_vl", "max_pixels")])
-def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_path, family, option):
-    policy = AutoVLMPolicy.from_pretrained(checkpoint(family), **{option: 30_000})
+@pytest.mark.parametrize(
+    ("family", "option", "value"), [("internvl", "max_tiles", 30), ("qwen2_5_vl", "max_pixels", 30_000)]
+)
+def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_path, family, option, value):
+    policy = AutoVLMPolicy.from_pretrained(checkpoint(family), **{option: value})
     policy.processing_class.save_pretrained(tmp_path / "saved")
     tokenizer = AutoTokenizer.from_pretrained(checkpoint(family), padding_side="left", truncation_side="left")
     tokenizer.save_pretrained(tmp_path / "tokenizer")
@@ -129,7 +161,26 @@ def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_
     )
     assert set(ours) - set(native) <= {"processor_class"}
     saved = json.loads((tmp_path / "saved" / "processor_config.json").read_text())["image_processor"]
-    assert (saved["max_patches"] if family == "internvl" else saved["size"]["longest_edge"]) == 30_000
+    assert (saved["max_patches"] if family == "internvl" else saved["size"]["longest_edge"]) == value
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, family):
+    """What engines in the same process go by: vLLM takes the first architecture of the list that it knows."""
+    stock = AutoConfig.from_pretrained(checkpoint(family))
+    code = (
+        "import json, sys, transformers; from hf_vlm_rl import AutoVLMPolicy, register; register()\n"
+        "config = transformers.AutoConfig.from_pretrained(sys.argv[1])\n"
+        "again = type(config).from_dict(config.to_dict())\n"
+        "policy = AutoVLMPolicy.from_pretrained(sys.argv[1])\n"
+        "print(json.dumps([type(config).__name__, config.architectures, again.architectures,\n"
+        "    policy.config.architectures, hasattr(transformers, config.architectures[0])]))\n"
+    )
+    name, architectures, again, loaded, known = json.loads(run_python(code, checkpoint(family)).stdout)
+    assert name == type(stock).__name__
+    assert architectures == again == ["AutoVLMPolicy", *stock.architectures]
+    assert not known  # TRL asks AutoModelForCausalLM for what transformers does not have
+    assert loaded == stock.architectures
 
 
 def test_model_options_reach_the_model(checkpoint):

@@ -44,15 +44,32 @@ def test_the_original_internvl_format_is_read(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--group", "1"], "group=1"),
-        (["--image", "0x4"], "0x4"),
         (["--full", "--precision", "4bit"], "4-bit weights are not trained"),
-        (["--vision"], "vision=True with LoRA"),
+        (["--vision"], "Got --vision without --full"),
     ],
 )
 def test_bad_values_are_named(without_weights, capsys, given, message):
     assert cli.main(["plan", without_weights, "--gpu", "8GB", *given]) == 1
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--group", "1", "expected a whole number from 2 on"),
+        ("--images", "-1", "expected a whole number from 0 on"),
+        ("--rank", "none", "expected a whole number from 1 on"),
+        ("--image", "0x4", "expected width x height"),
+        ("--target", "everything", "language+projector"),
+    ],
+)
+def test_bad_values_of_a_flag_end_with_2_and_name_the_flag(without_weights, capsys, flag, value, expected):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["plan", without_weights, "--gpu", "8GB", f"{flag}={value}"])
+    assert stopped.value.code == 2
+    message = capsys.readouterr().err
+    assert f"argument {flag}: " in message
+    assert expected in message
 
 
 @pytest.mark.parametrize("size", ["much", "-3GB", "0"])

@@ -114,7 +114,7 @@ def test_a_literal_placeholder_in_a_conversation_names_its_row(processing, role,
 
 
 def test_an_image_block_without_an_image_is_refused(processing):
-    with pytest.raises(ImageError, match="Row 1 has 1 image placeholders"):
+    with pytest.raises(ImageError, match="Row 1: 1 image placeholders"):
         processing.apply_chat_template([user(CAT, "one"), user(None, "two")], **ENCODE)
 
 

@@ -8,7 +8,7 @@ from hf_vlm_rl.families import BoxFormat
 from hf_vlm_rl.families.box_coordinates import BoxCoordinates, SmartResize
 
 RESIZED = BoxCoordinates(BoxFormat(None), SmartResize(28, 56 * 56, 1280 * 28 * 28))
-LOC = BoxCoordinates(BoxFormat(1024, "loc"))
+LOC = BoxCoordinates(BoxFormat(1023, "loc"))
 SCHEMA = {"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}
 
 

@@ -10,7 +10,7 @@ from torchvision.ops import box_iou as torchvision_iou
 
 from hf_vlm_rl import ColumnError
 from hf_vlm_rl.families.box_coordinates import BoxCoordinates
-from hf_vlm_rl.rewards import DetectionReward, IoUReward, box_iou, inclusive_iou, iou_reward, parse_boxes
+from hf_vlm_rl.rewards import DetectionReward, IoUReward, box_iou, iou_reward, parse_boxes
 
 
 def boxes(seed, count, largest):
@@ -30,17 +30,6 @@ def test_iou_is_torchvisions(largest):
 def test_iou_of_boxes_without_area_is_0():
     assert box_iou([[1, 1, 1, 1]], [[1, 1, 1, 1], [0, 0, 2, 2]]).tolist() == [[0.0, 0.0]]
     assert box_iou([], [[0, 0, 1, 1]]).shape == (0, 1)
-
-
-def test_the_copied_variant_exceeds_1_for_small_boxes_and_the_standard_does_not():
-    small = [[0, 0, 4, 4]]
-    assert inclusive_iou(small, small)[0, 0] == 25 / 7
-    assert box_iou(small, small)[0, 0] == 1
-    tiny = [[0, 0, 1, 1]]
-    assert inclusive_iou(tiny, tiny)[0, 0] == -2
-    reward = IoUReward(definition="inclusive")
-    assert reward(["[0, 0, 4, 4]"], box=small) == [25 / 7]
-    assert iou_reward(["[0, 0, 4, 4]"], box=small) == [1]
 
 
 @pytest.mark.parametrize(
@@ -115,9 +104,13 @@ def upright(width, height, orientation=1):
         {"images": [Image.new("RGB", (200, 100))]},
         {"image": {"bytes": upright(200, 100), "path": None}},
         {"image": Image.open(io.BytesIO(upright(100, 200, orientation=6)))},
+        {"image": "photo.jpg"},
     ],
 )
-def test_sizes_come_from_any_of_the_usual_columns(size):
+def test_sizes_come_from_any_of_the_usual_columns(size, tmp_path):
+    if size == {"image": "photo.jpg"}:  # as datasets hand on images that are not decoded
+        (tmp_path / "photo.jpg").write_bytes(upright(100, 200, orientation=6))
+        size = {"image": {"bytes": None, "path": str(tmp_path / "photo.jpg")}}
     reward = IoUReward(coordinates=BoxCoordinates.relative(1000))
     columns = {name: [value] for name, value in size.items()}
     assert reward(["[100, 200, 500, 1000]"], box=[[20, 20, 100, 100]], **columns) == [1]
@@ -128,7 +121,12 @@ def test_sizes_come_from_any_of_the_usual_columns(size):
     [
         ({}, "needs the size"),
         ({"image": "cat.png"}, "row 0 of the column 'image'.*image_size"),
-        ({"images": [Image.new("RGB", (2, 2))] * 2}, "row 0 of the column 'images'.*one PIL image"),
+        (
+            {"images": [Image.new("RGB", (2, 2))] * 2},
+            "row 0 of the column 'images'.*one image that can be read",
+        ),
+        ({"image": "http://127.0.0.1:9/cat.png"}, "row 0 of the column 'image'.*image_size"),
+        ({"image": {"bytes": b"no image"}}, "row 0 of the column 'image'.*image_size"),
         ({"image_size": (200, 0)}, "1 or more"),
         ({"image_size": 200}, r"\(width, height\)"),
     ],
@@ -145,6 +143,27 @@ def test_sizes_that_cannot_be_known_are_refused(size, told):
 def test_a_right_box_must_be_one(box):  # fmt: skip
     with pytest.raises(ColumnError, match=r"row 0 of the column 'box'.*x1 < x2"):
         iou_reward(["[0,0,1,1]"], box=[box])
+
+
+# x, y, width and height of a box that is fine: read as corners, it is none or leaves the image.
+OUTSIDE = [[100, 50, 150, 101.5], [-1.5, 0, 10, 10], [150, 10, 202, 60]]
+
+
+@pytest.mark.parametrize("box", OUTSIDE)
+def test_a_right_box_outside_its_image_is_refused_with_its_row(box):
+    columns = {"image_size": [(200, 100)] * 2}
+    boxes = BoxCoordinates.relative(1000)
+    told = r"_reward: row 1 of the column 'box.*200 x 100 pixels.*convert \[x, y, width, height\]"
+    with pytest.raises(ColumnError, match=told):
+        IoUReward(coordinates=boxes)(["", ""], box=[[0, 0, 200, 100], box], **columns)
+    with pytest.raises(ColumnError, match=told):
+        DetectionReward(coordinates=boxes)(["", ""], boxes=[[], [[0, 0, 9, 9], box]], **columns)
+
+
+def test_a_right_box_may_stick_out_by_a_pixel_and_rows_without_one_do_not_count():
+    reward = IoUReward(coordinates=BoxCoordinates.relative(1000), threshold=0.9)
+    columns = {"box": [[-1, 0, 201, 101], None], "image_size": [(200, 100)] * 2}
+    assert reward(["[0, 0, 1000, 1000]"] * 2, **columns) == [1.0, None]
 
 
 def written(*numbers):
@@ -168,6 +187,13 @@ A, B, C = (0, 0, 10, 10), (100, 0, 110, 10), (200, 0, 210, 10)
         (written((10, 10, 0, 0), A), [A], 1 / 2),
         ("[]", [], 1),
         ("none", [], 1),
+        ("None.", [], 1),
+        ("no objects.", [], 1),
+        ("[ ]", [], 1),
+        ("null", [], 1),
+        ("```json\n[\n]\n```", [], 1),
+        ("None.", [A], 0),
+        ("none of these", [], 0),
         (written(A), [], 0),
         ("[]", [A], 0),
         ("sorry", [], 0),

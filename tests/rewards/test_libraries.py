@@ -23,7 +23,9 @@ from hf_vlm_rl.rewards import JSONSchemaReward, math_reward
         ("x^2y^3", "y^3x^2", 1),
         ("11", "12", 0),
         ("\\boxed{x+1}", "x", 0),
-        ("\\sum_{i=1}^{3} i", "6", 0),
+        ("\\sum_{i=1}^{3} i", "6", 1),
+        ("5!", "120", 1),
+        ("5!", "5", 0),
         ("\\sum_{i=1}^{n} i", "$\\sum_{i=1}^{n} i$", 1),
         ("1" * 300, "1", 0),
         ("nothing", "1", 0),
@@ -31,6 +33,32 @@ from hf_vlm_rl.rewards import JSONSchemaReward, math_reward
 )
 def test_mathematics(said, answer, right):
     assert math_reward([said], answer=[answer]) == [right]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        r"\begin{pmatrix}1\\2\end{pmatrix}",
+        r"\overline{AB}",
+        r"\frac{ab}{cd}",
+        r"\text{DNE}",
+        "60°",
+        r"\{x \mid x > 0\}",
+        "DNE",
+    ],
+)
+@pytest.mark.parametrize("form", ["{}", "\\boxed{{{}}}", "It is ${}$, so \\boxed{{{}}}.", "${}$."])
+def test_an_answer_that_is_written_like_the_key_is_right(key, form):
+    metrics = {}
+    answer = form.format(key, key)
+    assert math_reward([answer], answer=[key], log_metric=metrics.__setitem__) == [1.0]
+    assert metrics == {"math_reward/parse_rate": 1.0}
+
+
+def test_what_is_no_mathematics_and_not_the_key_is_malformed():
+    metrics = {}
+    assert math_reward(["nothing", "1"], answer=["DNE", "DNE"], log_metric=metrics.__setitem__) == [0.0, 0.0]
+    assert metrics == {"math_reward/parse_rate": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +94,7 @@ def test_a_schema_must_be_one_and_complete():
     ("package", "call"),
     [
         ("rapidfuzz", "rewards.ocr_reward(['a'], answer=['a'])"),
-        ("math_verify", "rewards.math_reward(['1'], answer=['1'])"),
+        ("math_verify", "rewards.math_reward(['1'], answer=['2'])"),
         ("scipy", "rewards.detection_reward(['[1,2,3,4]'], boxes=[[[1,2,3,4]]])"),
         ("jsonschema", "rewards.JSONSchemaReward({})"),
     ],

@@ -14,13 +14,13 @@ from hf_vlm_rl.rewards import (
     GroupAccuracyReward,
     NumericReward,
     RepetitionReward,
+    RowReward,
     compose,
     exact_match_reward,
     format_reward,
     iou_reward,
     numeric_reward,
 )
-from hf_vlm_rl.rewards.base import RowReward
 from tests.rewards.cases import CASES
 from tests.trainers.distributed.launch import on_two_ranks
 from tests.trainers.runs import grpo, logs, rloo, square, user

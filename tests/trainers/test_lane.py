@@ -16,6 +16,7 @@ pytestmark = pytest.mark.trl
 LANE = os.environ.get("HF_VLM_RL_TRL_LANE")
 
 
+@pytest.mark.ppo
 @pytest.mark.skipif(LANE is None, reason="HF_VLM_RL_TRL_LANE names no TRL version to expect")
 def test_the_imported_trl_is_the_lanes():
     if LANE == "latest":

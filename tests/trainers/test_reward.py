@@ -98,3 +98,49 @@ def test_the_score_depends_on_the_picture(family, model_for):
             for image in (first["images"][0], second["images"][1])
         ]
     assert scores[0] != scores[1]
+
+
+def rows_with_a_column_of_images(family: str) -> Dataset:
+    return Dataset.from_list(
+        [
+            {
+                "prompt": row["prompt"],
+                "chosen": said("A red cup."),
+                "rejected": said("Nothing at all, no."),
+                "images": row["images"],
+            }
+            for row in mixture(family)
+        ]
+    )
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_a_column_of_images_that_the_trainer_drops_is_told_once(family, model_for, tmp_path):
+    model = model_for(family)
+    trainer = RewardTrainer(
+        model=model,
+        processing_class=model.processing_class,
+        args=RewardConfig(output_dir=str(tmp_path), max_steps=20, **PLAIN),
+        train_dataset=rows_with_a_column_of_images(family),
+    )
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    told = [str(warning.message) for warning in caught if "have no image" in str(warning.message)]
+    assert len(told) == 1
+    assert "chosen_ids and rejected_ids" in told[0]
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_images_that_arrive_and_batches_that_train_nothing_are_not_told(family, model_for, tmp_path):
+    model = model_for(family)
+    ids = torch.tensor([[5, 6, 7]])
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*have no image")
+        with torch.no_grad():
+            model.train()
+            for _ in range(20):
+                model(input_ids=ids)
+        trainer_for(model, family, tmp_path, max_steps=20).train()
+        for _ in range(20):
+            model(input_ids=ids)

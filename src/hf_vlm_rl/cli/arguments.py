@@ -1,7 +1,8 @@
-"""What arguments of commands may be."""
+"""What arguments of commands may be, and how messages name them."""
 
 import argparse
 import re
+from typing import Any
 
 
 def positive(kind: type[int] | type[float]) -> type:
@@ -19,17 +20,62 @@ def positive(kind: type[int] | type[float]) -> type:
     return read
 
 
+def at_least(smallest: int) -> type:
+    """`type=` of an argument that is a whole number from `smallest` on."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = smallest - 1
+        if value < smallest:
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from {smallest} on")
+        return value
+
+    return read
+
+
 def gibibytes(text: str) -> int:
     """Bytes of `24GB`; what vendors call a GB of GPU memory is 2^30 bytes."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text, flags=re.IGNORECASE)
-    if not found or float(found[1]) <= 0:
+    size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text, flags=re.IGNORECASE)
+    if not size or float(size[1]) <= 0:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a size as 24GB")
-    return int(float(found[1]) * (1 << 30))
+    return int(float(size[1]) * (1 << 30))
 
 
 def pixels(text: str) -> tuple[int, int]:
     """Width and height of `1024x768`."""
-    found = re.fullmatch(r"(\d+)x(\d+)", text)
-    if not found:
+    size = re.fullmatch(r"(\d+)x(\d+)", text)
+    if not size or "0" in (size[1].lstrip("0") or "0", size[2].lstrip("0") or "0"):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected width x height as 1024x768")
-    return int(found[1]), int(found[2])
+    return int(size[1]), int(size[2])
+
+
+def add_revision(parser: argparse.ArgumentParser) -> None:
+    """Add `--revision` of a model; `hub_arguments` reads it."""
+    parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
+
+
+def hub_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Where on the Hub a model is, for transformers' loading functions."""
+    return {} if options.revision is None else {"revision": options.revision}
+
+
+def in_flags(message: str, usage: str) -> str:
+    """A message of the Python functions, with a command's flags in place of their keyword arguments.
+
+    Args:
+        message: Such as `Pass base_model="user/base"`.
+        usage: The command's usage, which lists its flags.
+
+    Returns:
+        Such as `Pass --base-model user/base`.
+    """
+    flags = {flag[2:].replace("-", "_"): flag for flag in re.findall(r"--[a-z][a-z-]*", usage)}
+    keyword = rf"\b({'|'.join(flags)})=(True\b|'[^']*'|\"[^\"]*\"|)"
+
+    def in_flag(match: re.Match) -> str:
+        name, value = match.groups()
+        return flags[name] if value == "True" else f"{flags[name]} {value[1:-1]}"
+
+    return re.sub(keyword, in_flag, message) if flags else message

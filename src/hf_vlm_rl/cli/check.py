@@ -5,15 +5,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
+from .arguments import add_revision, hub_arguments, pixels
+
 QUESTION = "What is it?"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
-    from .arguments import pixels
-
     parser.add_argument("model", help="Hub id or directory; its weights are not downloaded")
-    parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
+    add_revision(parser)
     image = parser.add_mutually_exclusive_group()
     image.add_argument("--image", help="file or URL of an image, to count its tokens")
     image.add_argument(
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Say whether a model is supported, what an image costs, and what training on it would do.
 
     Exit status: 0 if it is supported, 1 if it is not or cannot be read.
@@ -30,9 +30,8 @@ def run(given: argparse.Namespace) -> None:
 
     from ..processing.images.read import load_rgb
 
-    image = load_rgb(given.image) if given.image else Image.new("RGB", given.image_size)
-    located = {} if given.revision is None else {"revision": given.revision}
-    for name, value in facts(given.model, image, located):
+    image = load_rgb(options.image) if options.image else Image.new("RGB", options.image_size)
+    for name, value in facts(options.model, image, hub_arguments(options)):
         sys.stdout.write(f"{name + ':':<15}{value}\n")
 
 

@@ -5,9 +5,14 @@ import inspect
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 
 from . import check, convert, demo, plan, push, trl
 from . import eval as evaluation
+from .arguments import in_flags
+
+# Those of which a report of an error should say the version.
+PACKAGES = ("hf-vlm-rl", "transformers", "trl", "peft", "torch")
 
 
 @dataclass(frozen=True)
@@ -34,16 +39,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    given = build_parser().parse_args(argv)
+    options = build_parser().parse_args(argv)
+    command = COMMANDS[options.command]
     try:
-        return COMMANDS[given.command].run(given) or 0
+        return command.run(options) or 0
     except (ImportError, OSError, ValueError) as error:
-        if given.command == "trl":
+        if options.command == "trl":
             raise
-        # Messages of transformers about files on the Hub do not say of which model.
-        model = getattr(given, "model", None) or getattr(given, "source", None)
-        about = f"{given.command} {model}" if model else given.command
-        print(f"hf-vlm-rl {about}: {error}", file=sys.stderr)  # noqa: T201
+        print(f"hf-vlm-rl {_about(options)}: {in_flags(str(error), _usage(command))}", file=sys.stderr)  # noqa: T201
         return 1
 
 
@@ -53,6 +56,9 @@ def build_parser() -> argparse.ArgumentParser:
         prog="hf-vlm-rl",
         description="Vision-language models as policies for TRL's stock trainers.",
         epilog="Exit status: 0 if it was done; 1 with a message if it was not; 2 for wrong arguments.",
+    )
+    parser.add_argument(
+        "--version", action=_Version, nargs=0, help="versions of this package and those it works with"
     )
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name, command in COMMANDS.items():
@@ -66,6 +72,28 @@ def build_parser() -> argparse.ArgumentParser:
             )
         )
     return parser
+
+
+class _Version(argparse.Action):
+    """Print versions when asked for; nothing is imported to find them."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        first, *others = (f"{package} {version(package)}" for package in PACKAGES)
+        print(f"{first} ({', '.join(others)})")  # noqa: T201
+        parser.exit()
+
+
+def _about(options: argparse.Namespace) -> str:
+    """The command and its model: what transformers says of files on the Hub does not name the model."""
+    arguments = vars(options)
+    model = arguments.get("model") or arguments.get("source")
+    return f"{options.command} {model}" if model else options.command
+
+
+def _usage(command: Command) -> str:
+    parser = argparse.ArgumentParser(add_help=False)
+    command.arguments(parser)
+    return parser.format_usage()
 
 
 COMMANDS: dict[str, Command] = {

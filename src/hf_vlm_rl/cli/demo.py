@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+from .arguments import at_least
+
 HERE = Path(__file__).parents[1]
 CHECKOUT = HERE.parents[1] / "examples" / "demo_digits"
 PACKAGE = "hf_vlm_rl.demo_digits"
@@ -18,28 +20,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `demo`."""
     parser.add_argument("--out", type=Path, default=Path("demo_out"), help="directory (default: demo_out)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
-    parser.add_argument("--seeds", type=int, default=1, help="number of seeds, one run each (default: 1)")
-    parser.add_argument("--steps", type=int, default=280, help="GRPO optimizer steps (default: 280)")
-    parser.add_argument("--threads", type=int, default=1, help="CPU threads of torch (default: 1)")
+    parser.add_argument(
+        "--seeds", type=at_least(1), default=1, help="number of seeds, one run each (default: 1)"
+    )
+    parser.add_argument(
+        "--steps", type=at_least(LEAST_STEPS), default=280, help="GRPO optimizer steps (default: 280)"
+    )
+    parser.add_argument("--threads", type=at_least(1), default=1, help="CPU threads of torch (default: 1)")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Train a tiny InternVL to read handwritten digits, by SFT on 20 scans and GRPO on 1,277, on a CPU.
 
     Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
     """
-    if given.steps < LEAST_STEPS or given.seeds < 1 or given.threads < 1:
-        raise ValueError(
-            f"Got --steps {given.steps}, --seeds {given.seeds} and --threads {given.threads}. Expected at "
-            f"least {LEAST_STEPS} steps, 1 seed and 1 thread."
-        )
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(f"The demo needs {' and '.join(missing)}: pip install 'hf-vlm-rl[demo]'")
-    given.out.mkdir(parents=True, exist_ok=True)
+    options.out.mkdir(parents=True, exist_ok=True)
     _package()
     script = importlib.import_module(f"{PACKAGE}.run")
-    script.run_seeds(range(given.seed, given.seed + given.seeds), given.steps, given.out, given.threads)
+    script.run_seeds(
+        range(options.seed, options.seed + options.seeds), options.steps, options.out, options.threads
+    )
 
 
 def _package() -> ModuleType:

@@ -1,18 +1,18 @@
-"""`hf-vlm-rl eval`."""
+"""`hf-vlm-rl eval`: rewards of a model or an adapter on rows that it was not trained on."""
 
 import argparse
+import difflib
 import importlib
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..data.any_file import (
-    read_dataset,
-)
+from ..data.any_file import read_dataset
 from .arguments import positive
 
 REWARDS = "hf_vlm_rl.rewards"
+DTYPES = ("auto", "bfloat16", "float16", "float32")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,12 +43,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=positive(float), help="sample at this temperature")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
-    parser.add_argument("--dtype", default="auto", help="bfloat16, float32, ... (default: the checkpoint's)")
+    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: the checkpoint's")
     parser.add_argument("--device", help="default: an accelerator if there is one")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Evaluate a model or an adapter on a dataset and print a table of its rewards."""
+    # What can be wrong without torch and the model is found before they are loaded.
+    functions = [reward_function(name) for name in options.rewards]
     import torch
 
     from ..errors import RewardError
@@ -57,61 +59,73 @@ def run(given: argparse.Namespace) -> None:
     from ..evaluation.run import evaluate
     from ..loading.auto import AutoVLMPolicy
 
-    # What can be wrong without the model is found before it is loaded.
-    rewards = [reward(name) for name in given.rewards]
-    before = None if given.before is None else EvaluationResult.load(given.before)
-    rows = read_dataset(given.dataset, given.split, given.limit, given.on_error)
-    if given.out is not None:
-        given.out.mkdir(parents=True, exist_ok=True)
+    before = None if options.before is None else EvaluationResult.load(options.before)
+    rows = read_dataset(options.dataset, options.split, options.limit, options.on_error)
+    if options.out is not None:
+        options.out.mkdir(parents=True, exist_ok=True)
     accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    device = given.device or str(accelerator)
-    policy = AutoVLMPolicy.from_pretrained(given.model, dtype=given.dtype, device_map=device)
-    sampling = {} if given.temperature is None else {"do_sample": True, "temperature": given.temperature}
+    device = options.device or str(accelerator)
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"Got --device {device}: {error}") from error
+    policy = AutoVLMPolicy.from_pretrained(options.model, dtype=options.dtype, device_map=device)
+    sampling = {} if options.temperature is None else {"do_sample": True, "temperature": options.temperature}
     try:
         result = evaluate(
             policy,
             rows,
-            rewards,
-            batch_size=given.batch_size,
-            max_new_tokens=given.max_new_tokens,
-            num_generations=given.num_generations,
-            seed=given.seed,
-            on_error=given.on_error,
+            functions,
+            batch_size=options.batch_size,
+            max_new_tokens=options.max_new_tokens,
+            num_generations=options.num_generations,
+            seed=options.seed,
+            on_error=options.on_error,
             progress=True,
             **sampling,
         )
     except RewardError as error:
         raise ValueError(str(error)) from error
-    if given.out is not None:
-        result.save(given.out / "result.json")
-        result.save_html(given.out / "result.html")
+    if options.out is not None:
+        result.save(options.out / "result.json")
+        result.save_html(options.out / "result.html")
     print(result)  # noqa: T201
     if before is not None:
         comparison = compare(before, result)
         print(f"\n{comparison}")  # noqa: T201
-        if given.out is not None:
-            comparison.save_html(given.out / "comparison.html")
+        if options.out is not None:
+            comparison.save_html(options.out / "comparison.html")
 
 
-def reward(name: str) -> Callable:
-    """The reward function that `name` says: one of `hf_vlm_rl.rewards`, or `module:function`.
+def reward_function(name: str) -> Callable:
+    """The reward function that a name stands for.
+
+    Args:
+        name: One of `hf_vlm_rl.rewards`, or `module:function`.
 
     Raises:
         ValueError: If there is none.
     """
-    module, _, attribute = name.rpartition(":")
+    module_name, _, attribute = name.rpartition(":")
     if os.getcwd() not in sys.path:  # as for Python's own `-m`
         sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module or REWARDS), attribute)
-    except (ImportError, AttributeError) as error:
+        module = importlib.import_module(module_name or REWARDS)
+    except ImportError as error:
+        raise ValueError(f"Got the reward {name!r}: {error}. {_EXPECTED}") from error
+    function = getattr(module, attribute, None)  # any module that the user names
+    if function is None:
+        close = difflib.get_close_matches(attribute, dir(module), n=1)
+        meant = f" Did you mean {name.removesuffix(attribute)}{close[0]}?" if close else ""
         raise ValueError(
-            f"Got the reward {name!r}: {error}. Expected a name from {REWARDS}, such as iou_reward, or "
-            "module:function."
-        ) from error
-    if isinstance(found, type) or not callable(found):
-        raise ValueError(
-            f"Got the reward {name!r}, which is {found!r}. Expected a function; for a class, write a module "
-            f"with an instance of it, such as mine = {attribute}(...), and pass module:mine."
+            f"Got the reward {name!r}, and {module.__name__} has no {attribute}.{meant} {_EXPECTED}"
         )
-    return found
+    if isinstance(function, type) or not callable(function):
+        raise ValueError(
+            f"Got the reward {name!r}, which is {function!r}. Expected a function; for a class, write a "
+            f"module with an instance of it, such as mine = {attribute}(...), and pass module:mine."
+        )
+    return function
+
+
+_EXPECTED = f"Expected --rewards with names from {REWARDS}, such as iou_reward, or module:function."

@@ -1,4 +1,4 @@
-"""`hf-vlm-rl push`."""
+"""`hf-vlm-rl push`: an adapter and its card go to the Hub."""
 
 import argparse
 
@@ -17,20 +17,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--message", help="commit message")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Push an adapter from a folder to the Hub, with a card. Log in first: `hf auth login`."""
     from ..hub.push import push_folder
 
-    card = {"summary": given.summary, "license": given.license}
+    card = {"summary": options.summary, "license": options.license}
     commit = push_folder(
-        given.folder,
-        given.repo_id,
+        options.folder,
+        options.repo_id,
         card={key: value for key, value in card.items() if value is not None} or None,
-        base_model=given.base_model,
-        base_revision=given.base_revision,
-        private=given.private,
-        revision=given.revision,
-        create_pr=given.create_pr,
-        commit_message=given.message,
+        base_model=options.base_model,
+        base_revision=options.base_revision,
+        private=options.private,
+        revision=options.revision,
+        create_pr=options.create_pr,
+        commit_message=options.message,
     )
     print(commit.pr_url or commit.commit_url)  # noqa: T201

@@ -1,4 +1,4 @@
-"""`hf-vlm-rl trl`."""
+"""`hf-vlm-rl trl`: TRL's own scripts, with models loaded as policies."""
 
 import argparse
 import importlib.util
@@ -13,19 +13,19 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="that script's own arguments")
 
 
-def run(given: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> None:
     """Run TRL's own training script in this process, after hf_vlm_rl.register().
 
     For several processes: accelerate launch -m hf_vlm_rl.cli trl grpo ...
     """
-    from ..loading.registration import register
+    from ..loading.register import register
 
-    module = f"trl.scripts.{given.script}"
+    module = f"trl.scripts.{options.script}"
     if importlib.util.find_spec(module) is None:
-        # Not caught above, where what goes wrong in a script keeps its traceback.
-        sys.exit(f"hf-vlm-rl trl: Got {given.script!r}. The installed TRL has no such script ({module}).")
+        # `main` lets the errors of a script through with their traceback; this one is the user's.
+        sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has no such script ({module}).")
     register()
     # As `trl` itself does: reward functions are looked up from here.
     sys.path.insert(0, os.getcwd())
-    sys.argv = [f"trl {given.script}", *given.arguments]
+    sys.argv = [f"trl {options.script}", *options.arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

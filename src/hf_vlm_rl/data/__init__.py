@@ -6,18 +6,20 @@ from .._lazy import loaded_on_use
 from ..errors import DataError
 
 if TYPE_CHECKING:
-    from .build.report import LoadReport
     from .hf_dataset import from_dataset
     from .image_folder import load_image_folder
     from .lengths.overlong import OverlongReport, filter_overlong, prompt_lengths
     from .llava import load_llava
     from .messages import load_messages
     from .mixture import load_mixture
+    from .passes.options import LoadOptions
+    from .passes.report import LoadReport
     from .split import train_validation_split
 
 # Loaded on first use: `datasets` takes a second to import.
 _HOME = {
-    "LoadReport": "build.report",
+    "LoadOptions": "passes.options",
+    "LoadReport": "passes.report",
     "OverlongReport": "lengths.overlong",
     "filter_overlong": "lengths.overlong",
     "from_dataset": "hf_dataset",
@@ -31,6 +33,7 @@ _HOME = {
 
 __all__ = [
     "DataError",
+    "LoadOptions",
     "LoadReport",
     "OverlongReport",
     "filter_overlong",

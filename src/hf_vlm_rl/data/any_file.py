@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from ..processing.images.reference import is_image_list, parse
+
 FORMATS = {
     ".jsonl": "json",
     ".json": "json",
@@ -55,10 +57,10 @@ def read_dataset(
 
 def _loader(path: Path) -> Callable | None:
     """What reads a file whose rows are not in TRL's columns."""
-    from .build.json_file import is_list, records
     from .llava import load_llava
     from .messages import load_messages
     from .mixture import load_mixture
+    from .passes.json_file import is_list, records
 
     if FORMATS[path.suffix] == "yaml":
         return load_mixture
@@ -89,8 +91,8 @@ class _Rows:
             }
 
     def _placed(self, value: Any) -> Any:
-        if isinstance(value, list):
-            return [self._placed(each) for each in value]
-        if self.folder is None or not isinstance(value, str) or ":" in value:  # file:, data:, https:
+        if is_image_list(value):
+            return [self._placed(image) for image in value]
+        if self.folder is None or not isinstance(value, str):
             return value
-        return str(self.folder / value)
+        return parse(value, str(self.folder))["path"] or value  # a data: URL has no path

@@ -9,12 +9,12 @@ from typing import Any
 from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
-from ..processing.images.reference import resolve
-from .build.column_types import IMAGES, MESSAGES, Columns
-from .build.report import LoadReport, OnError, check_on_error
-from .build.sources import names
-from .conversations import answered, started
-from .turns import Marks
+from ..processing.images.reference import as_list
+from .conversations import Marks, answered, started
+from .passes.column_types import IMAGES, MESSAGES, Columns
+from .passes.image_check import stored_image
+from .passes.options import column_names
+from .passes.report import LoadReport, OnError, check_on_error
 from .undecoded import undecoded
 
 PEEKED = 100  # rows of a stream without features
@@ -56,9 +56,9 @@ class Mapped:
             raise DataError(f"row {index}: {error}") from error
 
     def row(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        """As when called, but for the row's number."""
-        given = self._value(self.prompt, row)
-        messages = [{"role": "user", "content": given}] if isinstance(given, str) else given
+        """The columns that trainers take; errors do not name the row."""
+        prompt = self._value(self.prompt, row)
+        messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
         marks = Marks(self.mark)
         turns = started(messages, marks, self.folder, self.system, "prompt")
         if turns.messages[-1]["role"] != "user":
@@ -66,7 +66,7 @@ class Mapped:
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
                 "the answer into a column of its own."
             )
-        made = {"prompt": turns.messages, "images": turns.place(self._images(row))}
+        columns = {"prompt": turns.messages, "images": turns.place(self._images(row))}
         if self.answer is not None:
             answer = self._value(self.answer, row)
             if self.classes is not None and answer is not None:
@@ -76,18 +76,15 @@ class Mapped:
                     f"the answer is {str(answer)[:80]!r}; expected a string: use the template "
                     f"answer='{{{self.answer}}}', or keep the column as it is"
                 )
-            made["answer"] = answer
-        return made | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
+            columns["answer"] = answer
+        return columns | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
         return row[source] if source in row else source.format_map(row)
 
     def _images(self, row: Mapping[str, Any]) -> list[Any]:
-        images = []
-        for column in self.images:
-            value = row[column]
-            images += value if isinstance(value, list) else [value]
-        return [resolve(image, self.folder) for image in images if image is not None]
+        images = [image for column in self.images for image in as_list(row[column])]
+        return [stored_image(image, self.folder) for image in images if image is not None]
 
 
 def from_dataset(
@@ -169,16 +166,17 @@ def from_dataset(
         os.path.abspath(image_folder or ""),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
-    made = _made(answer, answers)
-    kept = [name for name in features if name not in used] if keep is None else names(keep, "keep")
+    new_features = _new_features(answer, answers)
+    kept = [name for name in features if name not in used] if keep is None else column_names(keep, "keep")
     missing = [name for name in kept if name not in features]
-    taken = [name for name in kept if name in made]
+    taken = [name for name in kept if name in new_features]
     if missing or taken:
         raise ValueError(
             f"Got columns to keep that are not there ({missing}) or that are made anew ({taken}). Expected "
-            f"some of {[name for name in features if name not in made]}; rename_column gives another name."
+            f"some of {[name for name in features if name not in new_features]}; rename_column gives "
+            "another name."
         )
-    result = Features(made | {name: features[name] for name in kept})
+    result = Features(new_features | {name: features[name] for name in kept})
     if dataset.features is not None:
         for name in columns:
             dataset = dataset.cast_column(name, undecoded(features[name]))
@@ -202,11 +200,9 @@ def from_dataset(
     return dataset.select_columns(list(result))
 
 
-def _made(answer: str | None, answers: Iterable[str]) -> dict[str, Any]:
-    made = {"prompt": MESSAGES, "images": IMAGES}
-    return (
-        made | ({"answer": Value("string")} if answer is not None else {}) | dict.fromkeys(answers, MESSAGES)
-    )
+def _new_features(answer: str | None, answers: Iterable[str]) -> dict[str, Any]:
+    features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
+    return features | ({"answer": Value("string")} if answer is not None else {})
 
 
 def _check(

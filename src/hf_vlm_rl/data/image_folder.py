@@ -10,12 +10,13 @@ import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.column_types import Kind
-from .build.first_pass import Part
-from .build.json_file import Record, Start
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
-from .turns import Marks, Turns
+from .conversations import Marks, Turns
+from .passes.column_types import Kind
+from .passes.first_pass import Part
+from .passes.json_file import Record, Start
+from .passes.options import BuildOptions
+from .passes.report import LoadReport, OnError
+from .passes.second_pass import build
 
 CHOICES = "{choices}"
 _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
@@ -43,14 +44,13 @@ class FolderReader:
         return {"prompt": "messages", "images": "images", self.answer: "string"}
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `Reader.row`."""
+        """The columns of a record, as `Reader.row` describes them."""
         turns = Turns(Marks("<image>"), self.root)
         if self.system is not None:
             turns.add("system", self.system)
         turns.add("user", self.question)
         images = turns.place([{"path": os.path.join(self.root, record["file"]), "bytes": None}])
-        made = {"prompt": turns.messages, "images": images, self.answer: record["class"]}
-        return made, {}
+        return {"prompt": turns.messages, "images": images, self.answer: record["class"]}, {}
 
 
 @dataclass(frozen=True)
@@ -127,11 +127,11 @@ def load_image_folder(
         system: A system message.
         on_error: "raise" if there are files that are no images or lie in no class, naming up to ten;
             "skip" them, and log how many and why; or a callable that gets each one's DataError.
-        num_proc: See `load_llava`, as for everything that follows.
-        streaming: See there.
-        verify_images: See there.
-        cache_dir: See there.
-        report: See there.
+        num_proc: As in `LoadOptions`.
+        streaming: As in `LoadOptions`.
+        verify_images: As in `LoadOptions`.
+        cache_dir: As in `LoadOptions`.
+        report: As in `LoadOptions`.
 
     Returns:
         Rows with the columns `prompt`, `images` (one) and the class, sorted by class and file.
@@ -140,7 +140,7 @@ def load_image_folder(
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
     """
-    options = Options(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
     root = os.path.abspath(path)
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root!r}. Expected one with a folder of images per class.")
@@ -154,8 +154,8 @@ def load_image_folder(
     unlisted = [name for name in classes if choices is not None and name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
-    asked = question.replace(CHOICES, ", ".join(choices or classes))
-    source = FolderSource(root, files, FolderReader(root, asked, answer, system))
+    question = question.replace(CHOICES, ", ".join(choices or classes))
+    source = FolderSource(root, files, FolderReader(root, question, answer, system))
     if on_error == "raise":
         _refuse(source)
     return build([Part(source)], options)

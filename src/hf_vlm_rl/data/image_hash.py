@@ -3,12 +3,12 @@
 import functools
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
-from ..processing.images.reference import resolve
+from ..processing.images.reference import is_url
+from .passes.image_check import stored_image
 
 _HASH = functools.partial(hashlib.blake2b, digest_size=16)
 
@@ -32,20 +32,11 @@ class ContentHash:
         Raises:
             DataError: If its file cannot be read, or it is something else.
         """
-        if isinstance(image, Mapping):
-            image = image.get("bytes") if image.get("bytes") is not None else image.get("path")
-        if isinstance(image, bytes):
-            return digest(image)
-        if not isinstance(image, str):
-            raise DataError(
-                f"Got an image as {type(image).__name__}. Expected a path, a URL, bytes, or what "
-                "datasets.Image stores."
-            )
-        stored = resolve(image, "")
+        stored = stored_image(image, "")
         if stored["bytes"] is not None:
             return digest(stored["bytes"])
         path = stored["path"]
-        return digest("address", path) if "://" in path else self._file(path)
+        return digest("address", path) if is_url(path) else self._file(path)
 
     def _file(self, path: str) -> bytes:
         if path not in self._of_path:

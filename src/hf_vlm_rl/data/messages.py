@@ -5,18 +5,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.column_types import Kind
-from .build.first_pass import Part
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
-from .build.sources import Extras, JsonSource, folder_of, names, paths_of
-from .conversations import answered, split_turns, started
-from .turns import Marks, Turns, column_images
+from .conversations import Marks, Turns, answered, row_images, split_turns, started
+from .passes.column_types import Kind
+from .passes.first_pass import Part
+from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.second_pass import build
+from .passes.sources import JsonSource, folder_of, paths_of
 
 PAIR = ("chosen", "rejected")
 READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "video", "videos")
@@ -29,24 +28,16 @@ class MessagesReader:
     Attributes:
         folder: Absolute; paths of images are relative to it.
         form: "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
-        answer: Name of the column with the last answer of `messages`; None for none.
-        completion: Whether `messages` give a column `completion`, too.
-        system: A system message for rows without one.
-        mark: What stands for an image in a text.
-        extras: What happens to all other fields.
+        options: What the rows are made of.
     """
 
     folder: str
     form: str
-    answer: str | None
-    completion: bool
-    system: str | None
-    mark: str
-    extras: Extras
+    options: RowOptions
 
     @cached_property
     def _marks(self) -> Marks:
-        return Marks(self.mark)
+        return Marks(self.options.image_mark)
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
@@ -54,45 +45,45 @@ class MessagesReader:
         kinds = {"prompt": "messages", "images": "images"}
         if self.form == "preference":
             return kinds | dict.fromkeys(PAIR, "messages")
-        if self.form == "completion" or (self.form == "messages" and self.completion):
+        if self.form == "completion" or (self.form == "messages" and self.options.completion):
             kinds["completion"] = "messages"
-        if self.form == "messages" and self.answer is not None:
-            kinds[self.answer] = "string"
+        if self.form == "messages" and self.options.answer is not None:
+            kinds[self.options.answer] = "string"
         return kinds
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """See `Reader.row`."""
-        found = form_of(record)
-        if found != self.form:
+        """The columns of a record, as `Reader.row` describes them."""
+        form = form_of(record)
+        if form != self.form:
             raise DataError(
-                f"the row is of the form {found!r} (it has {sorted(record)}), but the file's first row is of "
+                f"the row is of the form {form!r} (it has {sorted(record)}), but the file's first row is of "
                 f"the form {self.form!r}; expected one form per file"
             )
-        extras = self.extras.of(record, READ, self.kinds, self.answer)
-        images = column_images(record, self.folder)
+        extras = self.options.extras(record, READ, self.kinds)
+        images = row_images(record, self.folder)
         if self.form == "messages":
             turns = self._started(record["messages"], "messages")
-            return split_turns(turns, images, self.answer, self.completion), extras
+            return split_turns(turns, images, self.options.answer, self.options.completion), extras
         prompt, answers = self._prompt(record)
-        made = {"prompt": prompt.messages, "images": prompt.place(images)}
-        return made | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
+        columns = {"prompt": prompt.messages, "images": prompt.place(images)}
+        return columns | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
 
     def _started(self, messages: Any, name: str) -> Turns:
-        return started(messages, self._marks, self.folder, self.system, name)
+        return started(messages, self._marks, self.folder, self.options.system, name)
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}
-        given = record.get("prompt")
-        if given is None:  # both conversations begin with it
+        messages = record.get("prompt")
+        if messages is None:  # both conversations begin with it
             chosen, rejected = record["chosen"], record["rejected"]
             if not isinstance(chosen, list) or not isinstance(rejected, list):
                 raise DataError("'chosen' and 'rejected' without 'prompt' are no conversations; add a prompt")
             same = 0
             while same < min(len(chosen), len(rejected)) - 1 and chosen[same] == rejected[same]:
                 same += 1
-            given, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
-        given = [{"role": "user", "content": given}] if isinstance(given, str) else given
-        turns = self._started(given, "prompt")
+            messages, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
+        messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        turns = self._started(messages, "prompt")
         if not any(turn["role"] == "user" for turn in turns.messages):
             raise DataError("'prompt' has no turn of a user; expected one")
         return turns, answers
@@ -118,7 +109,7 @@ def form_of(record: Any) -> str:
     )
 
 
-def messages_source(path: str | os.PathLike, **options: Any) -> JsonSource:
+def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -> JsonSource:
     """A file of messages; its first row says of which form.
 
     Raises:
@@ -130,7 +121,7 @@ def messages_source(path: str | os.PathLike, **options: Any) -> JsonSource:
         try:
             if isinstance(record.value, DataError):
                 raise record.value
-            return JsonSource(Path(path), MessagesReader(form=form_of(record.value), **options))
+            return JsonSource(Path(path), MessagesReader(folder, form_of(record.value), options))
         except DataError as wrong:  # counted as bad when the rows are read
             error = DataError(f"{unread.place(record.start)}: {wrong}")
     raise error
@@ -139,20 +130,7 @@ def messages_source(path: str | os.PathLike, **options: Any) -> JsonSource:
 def load_messages(
     path: str | os.PathLike | Sequence[str | os.PathLike],
     image_folder: str | os.PathLike | None = None,
-    *,
-    answer: str | None = "answer",
-    completion: bool = False,
-    system: str | None = None,
-    image_mark: str = "<image>",
-    drop: Sequence[str] = (),
-    strings: Sequence[str] = (),
-    on_error: OnError = "raise",
-    num_proc: int | None = None,
-    streaming: bool = False,
-    check_images: bool = True,
-    verify_images: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    report: LoadReport | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read rows of messages: for prompts, for prompts and completions, and preference pairs.
 
@@ -165,19 +143,8 @@ def load_messages(
     Args:
         path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
         image_folder: Paths of images are relative to it. Default: each file's own folder.
-        answer: Name of the column for the last answer in `messages`, a string. None: no such column.
-        completion: Also give the last answer in `messages` as messages in the column `completion`.
-        system: A system message for conversations that have none.
-        image_mark: Stands for an image in contents that are strings.
-        drop: See `load_llava`, as for everything that follows.
-        strings: See there.
-        on_error: See there.
-        num_proc: See there.
-        streaming: See there.
-        check_images: See there.
-        verify_images: See there.
-        cache_dir: See there.
-        report: See there.
+        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+            `answer` and `completion` are for rows of `messages`.
 
     Returns:
         Rows with the columns `prompt` and `images`; the answer and `completion` of `messages`, or what stood
@@ -185,21 +152,10 @@ def load_messages(
 
     Raises:
         DataError: If a file cannot be used, or a row of it; names file and line (index in a JSON list).
+        TypeError: If a keyword is unknown.
     """
-    options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
-    extras = Extras(names(drop, "drop"), names(strings, "strings"))
+    row_options, build_options = split_options(options)
     parts = [
-        Part(
-            messages_source(
-                each,
-                folder=folder_of(each, image_folder),
-                answer=answer,
-                completion=completion,
-                system=system,
-                mark=image_mark,
-                extras=extras,
-            )
-        )
-        for each in paths_of(path)
+        Part(messages_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)
     ]
-    return build(parts, options)
+    return build(parts, build_options)

@@ -1,24 +1,79 @@
 """VLM-R1's mixtures: a yaml file that names JSON files and how much of each."""
 
+import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
+import numpy as np
 import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .build.first_pass import Part
-from .build.report import LoadReport, OnError
-from .build.second_pass import Options, build
-from .build.sources import Extras, JsonSource, folder_of, names
 from .llava import LlavaReader
 from .messages import messages_source
-from .samples import Sample
+from .passes.first_pass import Part
+from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.second_pass import build
+from .passes.sources import JsonSource, folder_of
 
 FORMATS = ("llava", "messages")
+_STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`first:N`, `end:N` or `random:N`; N a number of rows or a percentage, such as `10%`.
+
+    Attributes:
+        text: What was written, without spaces.
+        seed: For `random`: the mixture's, and the number of the entry.
+
+    Raises:
+        DataError: If it is none of these.
+    """
+
+    text: str
+    seed: tuple[int, int]
+
+    def __post_init__(self):
+        strategy = _STRATEGY.fullmatch(self.text)
+        if strategy is None:
+            raise DataError(
+                f"sampling_strategy is {self.text!r}; expected all, first:N, end:N or random:N, N a number "
+                "of rows or a percentage such as 10%"
+            )
+        number = float(strategy[2].rstrip("%"))
+        if number == 0 or (strategy[2].endswith("%") and number > 100):
+            raise DataError(
+                f"sampling_strategy is {self.text!r}; expected at least one row, and 100% at most"
+            )
+
+    def __call__(self, total: int) -> np.ndarray:
+        """Of `total` rows: which are taken, as booleans in their order.
+
+        A percentage is rounded up.
+
+        Raises:
+            DataError: If there are not so many.
+        """
+        end, amount = _STRATEGY.fullmatch(self.text).groups()
+        number = math.ceil(float(amount[:-1]) * total / 100) if amount.endswith("%") else int(amount)
+        if number > total:
+            raise DataError(f"sampling_strategy is {self.text!r}, but there are {total} rows; expected all")
+        taken = np.zeros(total, dtype=bool)
+        match end:
+            case "first":
+                taken[:number] = True
+            case "end":
+                taken[total - number :] = True
+            case "random":
+                taken[np.random.default_rng(self.seed).choice(total, number, replace=False)] = True
+        return taken
 
 
 def load_mixture(
@@ -26,19 +81,7 @@ def load_mixture(
     image_folder: str | os.PathLike | None = None,
     *,
     seed: int = 0,
-    answer: str | None = "answer",
-    completion: bool = False,
-    system: str | None = None,
-    image_mark: str = "<image>",
-    drop: Sequence[str] = (),
-    strings: Sequence[str] = (),
-    on_error: OnError = "raise",
-    num_proc: int | None = None,
-    streaming: bool = False,
-    check_images: bool = True,
-    verify_images: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    report: LoadReport | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read a mixture of files.
 
@@ -51,19 +94,8 @@ def load_mixture(
         path: The yaml file.
         image_folder: For entries that have none. Default: the folder of each JSON file.
         seed: Of `random:N`; what an entry draws depends on it, on its position and its size.
-        answer: See `load_llava`, as for everything that follows.
-        completion: See there.
-        system: See there.
-        image_mark: See there.
-        drop: See there.
-        strings: See there.
-        on_error: See there. What is wrong with the yaml file itself is raised in any case.
-        num_proc: See there.
-        streaming: See there.
-        check_images: See there.
-        verify_images: See there.
-        cache_dir: See there.
-        report: See there.
+        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+            What is wrong with the yaml file itself is raised whatever `on_error` says.
 
     Returns:
         The rows in the order of the entries and of the files, with the columns of all entries (None where an
@@ -71,37 +103,31 @@ def load_mixture(
 
     Raises:
         DataError: If the yaml file or a file that it names cannot be used, or a row; names file and line.
+        TypeError: If a keyword is unknown.
     """
-    options = Options(on_error, num_proc, streaming, check_images, verify_images, cache_dir, report)
-    shared = {
-        "answer": answer,
-        "completion": completion,
-        "system": system,
-        "mark": image_mark,
-        "extras": Extras(names(drop, "drop"), names(strings, "strings")),
-    }
+    row_options, build_options = split_options(options)
     parts = []
     for position, entry in enumerate(_entries(path)):
         try:
-            parts.append(_part(entry, Path(path), image_folder, seed, position, shared))
+            parts.append(_part(entry, Path(path), image_folder, seed, position, row_options))
         except DataError as error:
             raise DataError(f"{path}, datasets[{position}]: {error}") from error
-    return build(parts, options)
+    return build(parts, build_options)
 
 
 def _entries(path: str | os.PathLike) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            found = yaml.safe_load(file)
+            mixture = yaml.safe_load(file)
     except OSError as error:
         raise DataError(
             f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a yaml file."
         ) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is not yaml: {error}") from error
-    entries = found.get("datasets") if isinstance(found, Mapping) else None
+    entries = mixture.get("datasets") if isinstance(mixture, Mapping) else None
     if not isinstance(entries, list) or not entries:
-        raise DataError(f"{path} holds {str(found)[:80]!r}. Expected 'datasets:' with a list of entries.")
+        raise DataError(f"{path} holds {str(mixture)[:80]!r}. Expected 'datasets:' with a list of entries.")
     return entries
 
 
@@ -111,7 +137,7 @@ def _part(
     image_folder: str | os.PathLike | None,
     seed: int,
     position: int,
-    shared: Mapping[str, Any],
+    options: RowOptions,
 ) -> Part:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("json_path"), str):
         raise DataError(f"the entry is {str(entry)[:80]!r}; expected a json_path")
@@ -126,9 +152,9 @@ def _part(
         image_folder = mixture.parent / entry["image_folder"]
     folder = folder_of(path, image_folder)
     if kind == "messages":
-        source = messages_source(path, folder=folder, **shared)
+        source = messages_source(path, folder, options)
     else:
-        source = JsonSource(path, LlavaReader(folder=folder, **shared))
-    strategy = str(entry.get("sampling_strategy") or "all")
+        source = JsonSource(path, LlavaReader(folder, options))
+    strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")
     sample = None if strategy == "all" else Sample(strategy, (seed, position))
     return Part(source, str(entry.get("name") or entry["json_path"]), sample)

@@ -12,7 +12,6 @@ from datasets.utils import tqdm
 
 from ..errors import DataError
 from .image_hash import ContentHash, digest
-from .subset import choose
 from .undecoded import need_dataset, stored_images, undecoded_rows
 
 logger = logging.getLogger(__name__)
@@ -46,8 +45,10 @@ def train_validation_split(
         by: Columns whose equal values also keep rows together (a patient, a document); None in them does not.
 
     Returns:
-        `train` and `validation`, rows in their order. Where connected rows make the wanted number impossible,
-        validation has the nearest possible one, and a warning is logged.
+        `train` and `validation`, rows in their order. The smaller side is made of groups of connected rows,
+        in random order as long as they fit. Where these do not give its wanted size, it is missed by at most
+        half of the smallest group on the other side, and a warning is logged; if no group fits, the smallest
+        of all is taken.
 
     Raises:
         DataError: If all rows are connected, an image file cannot be read (names the row), or the dataset
@@ -66,21 +67,19 @@ def train_validation_split(
             "could be kept on one side. Drop what is in every row (a logo, a legend), or split by hand."
         )
     random.Random(seed).shuffle(groups)
-    chosen = {row for group in choose(groups, wanted) for row in group}
-    if len(chosen) != wanted:
+    smaller = {row for group in _about(min(wanted, len(dataset) - wanted), groups) for row in group}
+    sides = [row for row in range(len(dataset)) if row not in smaller], sorted(smaller)
+    train, validation = sides if 2 * wanted <= len(dataset) else sides[::-1]
+    if len(validation) != wanted:
         logger.warning(
             "train_validation_split: %d rows of %d for validation instead of %d: rows that share images stay "
-            "together, and their groups (the largest has %d rows) allow no nearer number.",
-            len(chosen),
+            "together, in groups of up to %d rows.",
+            len(validation),
             len(dataset),
             wanted,
             max(map(len, groups)),
         )
-    rows = range(len(dataset))
-    return DatasetDict(
-        train=dataset.select([row for row in rows if row not in chosen]),
-        validation=dataset.select(sorted(chosen)),
-    )
+    return DatasetDict(train=dataset.select(train), validation=dataset.select(validation))
 
 
 def _wanted(validation: float | int, rows: int) -> int:
@@ -95,6 +94,27 @@ def _wanted(validation: float | int, rows: int) -> int:
     if not 1 <= wanted < rows:
         raise ValueError(f"Got {validation=} for {rows} rows. Expected at least one row on either side.")
     return wanted
+
+
+def _about(wanted: int, groups: list[list[int]]) -> list[list[int]]:
+    """Some, not all, of the groups, with about `wanted` rows.
+
+    Args:
+        wanted: Rows; at least 1, at most half of those in all groups.
+        groups: Two or more, in random order: those that still fit are taken, and the smallest of the others
+            if that comes nearer.
+    """
+    taken, others = [], []
+    for group in groups:
+        if len(group) <= wanted:
+            taken.append(group)
+            wanted -= len(group)
+        else:
+            others.append(group)
+    smallest = min(others, key=len)
+    if not taken or (len(others) > 1 and len(smallest) - wanted < wanted):
+        taken.append(smallest)
+    return taken
 
 
 def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:

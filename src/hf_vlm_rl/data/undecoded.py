@@ -8,6 +8,7 @@ from datasets import Dataset, Features, Image, LargeList, List
 
 from ..errors import DataError
 from ..processing.conversation import normalize
+from ..processing.images.reference import as_list
 
 # Rows of one Arrow slice: small, since a row may hold the bytes of several images.
 SLICE = 64
@@ -34,7 +35,7 @@ def undecoded(feature: Any) -> Any:
     if isinstance(feature, Image):
         return Image(mode=feature.mode, decode=False)
     if isinstance(feature, Mapping):
-        return {name: undecoded(each) for name, each in feature.items()}
+        return {name: undecoded(field) for name, field in feature.items()}
     if isinstance(feature, List | LargeList):
         changed = copy.copy(feature)
         changed.feature = undecoded(feature.feature)
@@ -42,19 +43,11 @@ def undecoded(feature: Any) -> Any:
     return feature
 
 
-def column_images(row: Mapping[str, Any]) -> list:
-    """The images of a row's columns `image` and `images`, in TRL's order, undecoded."""
-    images = row.get("images") if row.get("images") is not None else row.get("image")
-    if images is None:
-        return []
-    return list(images) if isinstance(images, list | tuple) else [images]
-
-
 def stored_images(features: Features, row: Mapping[str, Any]) -> Iterator[Any]:
     """All images of an undecoded row: in `image` and `images`, wherever `datasets.Image` is, in messages."""
     for name, feature in features.items():
         if name in ("image", "images"):
-            yield from column_images({"images": row[name]})
+            yield from as_list(row[name])
         elif name not in MESSAGES:
             yield from _walk(feature, row[name])
     for name in MESSAGES:
@@ -89,8 +82,8 @@ def _walk(feature: Any, value: Any) -> Iterator[Any]:
     if isinstance(feature, Image):
         yield value
     elif isinstance(feature, Mapping):
-        for name, each in feature.items():
-            yield from _walk(each, value[name])
+        for name, field in feature.items():
+            yield from _walk(field, value[name])
     elif isinstance(feature, List | LargeList):
-        for each in value:
-            yield from _walk(feature.feature, each)
+        for item in value:
+            yield from _walk(feature.feature, item)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Comparison": "comparison",
     "Estimate": "estimates",
-    "EvaluatedRow": "result",
+    "EvaluatedRow": "kept_rows",
     "EvaluationCallback": "callback",
     "EvaluationResult": "result",
     "RewardChange": "comparison",

@@ -10,6 +10,7 @@ from transformers import TrainerCallback
 
 from ..policy.policy import VLMPolicy
 from .comparison import Comparison, compare
+from .measurement import Evaluation
 from .reporters import log_completions, log_metrics
 from .result import EvaluationResult
 from .run import evaluate
@@ -35,12 +36,13 @@ class EvaluationCallback(TrainerCallback):
     Every process of a distributed run takes part. Training is as without the callback.
 
     Args:
-        dataset: As for `evaluate`; small, as it is generated for each time. Not consumed once: a list or a
-            `datasets.Dataset`.
-        reward_funcs: As for `evaluate`.
+        dataset: Rows in TRL's columns, a list or a `datasets.Dataset`; few, as completions are generated for
+            all of them each time.
+        reward_funcs: TRL reward functions.
         every_steps: Also evaluate after each so many steps.
         before: Evaluate before the first step.
         after: Evaluate after the last.
+        name: Of the dataset, as the adapter's card shows it.
         **options: For `evaluate`: `batch_size`, `max_new_tokens`, `keep_rows`, ...
 
     Attributes:
@@ -55,6 +57,7 @@ class EvaluationCallback(TrainerCallback):
         every_steps: int | None = None,
         before: bool = True,
         after: bool = True,
+        name: str = "held-out rows",
         **options: Any,
     ):
         if every_steps is not None and every_steps < 1:
@@ -62,9 +65,11 @@ class EvaluationCallback(TrainerCallback):
         if iter(dataset) is dataset:
             raise ValueError("Got an iterator. Expected a dataset that can be read more than once.")
         self.dataset, self.reward_funcs, self.options = dataset, reward_funcs, options
+        self.name = name
         self.every_steps, self.at_begin, self.at_end = every_steps, before, after
         self.results: dict[int, EvaluationResult] = {}
         self._handler: Any = None
+        self._outdated = False  # the last result is not of the weights that training ended with
 
     def log_to(self, trainer: Any) -> None:
         """Evaluate during `trainer.train()` and log through the trainer's reporters.
@@ -90,6 +95,34 @@ class EvaluationCallback(TrainerCallback):
             )
         return compare(self.results[min(self.results)], self.results[max(self.results)])
 
+    def evaluations(self, step: int) -> list[Evaluation]:
+        """What the card of an adapter shows that was trained to a step; `save_adapter` asks for it.
+
+        Args:
+            step: `trainer.state.global_step`.
+
+        Returns:
+            One for each reward, with the value before training if that was measured; none, and a warning, if
+            the weights of that step were not evaluated.
+
+        Raises:
+            ValueError: If the rows before training were others.
+        """
+        if not self.results:
+            return []
+        if step not in self.results or self._outdated:
+            logger.warning(
+                "EvaluationCallback: the model of step %d was not evaluated (steps %s were), so its card has "
+                "no results of %r. Set after=True, or pass evaluations=[...] with the card.",
+                step,
+                sorted(self.results),
+                self.name,
+            )
+            return []
+        if step and 0 in self.results:
+            return compare(self.results[0], self.results[step]).evaluations(self.name)
+        return self.results[step].evaluations(self.name)
+
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
         """Evaluate, or after resuming read what was evaluated until then."""
         if self._handler is None and args.report_to:
@@ -98,7 +131,7 @@ class EvaluationCallback(TrainerCallback):
                 "trainer. Call log_to(trainer) before trainer.train().",
                 ", ".join(args.report_to),
             )
-        self.results = {}
+        self.results, self._outdated = {}, False
         if state.global_step:
             stored = {int(path.stem[5:]): path for path in self._folder(args).glob("step-*.json")}
             self.results = {
@@ -115,9 +148,11 @@ class EvaluationCallback(TrainerCallback):
             self._evaluate(args, state, control, model)
 
     def on_train_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
-        """Evaluate, unless it was done after the last step."""
-        if self.at_end and state.global_step not in self.results:
+        """Evaluate, unless it was done after the last step and the model is still that one."""
+        best = args.load_best_model_at_end  # the trainer has loaded it by now
+        if self.at_end and (best or state.global_step not in self.results):
             self._evaluate(args, state, control, model)
+        self._outdated = best and not self.at_end
 
     def _evaluate(self, args: Any, state: Any, control: Any, model: Any) -> None:
         result = evaluate(
@@ -153,6 +188,6 @@ def policy_in(model: Any) -> Any:
         base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
         if isinstance(base, VLMPolicy):
             return inner
-        # Of a parallel wrapper; of PPO's policy and value model.
+        # A parallel wrapper has `module`; PPO's wrapper of policy and value model has `policy`.
         inner = getattr(inner, "module", None) or getattr(inner, "policy", None)
     raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")

@@ -7,9 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from ..hub.cards import Evaluation
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
-from .result import EvaluationResult, RewardScores, cell
+from .measurement import Evaluation
+from .pages import save_html
+from .result import EvaluationResult, RewardScores
+from .table import Table
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class RewardChange:
         before: Mean before.
         after: Mean after.
         difference: After minus before, paired by row. For values of 0 and 1 with one completion per row the
-            interval is Bonett and Price's, else a bootstrap over rows.
+            interval is Bonett and Price's, else a BCa bootstrap over rows, from 20 rows on.
         better: Rows whose mean rose.
         worse: Rows whose mean fell.
         p_value: McNemar's exact test, two-sided; None unless values are 0 and 1 with one completion a row.
@@ -50,20 +52,21 @@ class Comparison:
     after: EvaluationResult
     rewards: dict[str, RewardChange]
 
+    @property
+    def summary(self) -> Table:
+        """Before, after and difference."""
+        columns = ("reward", "n", "before", "after", "difference", "better / worse", "p (McNemar)")
+        lines = []
+        for name, change in self.rewards.items():
+            p_value = "-" if change.p_value is None else f"{change.p_value:.2g}"
+            estimates = map(str, (change.before, change.after, change.difference))
+            counts = f"{change.better} / {change.worse}"
+            lines.append((name, str(change.difference.n), *estimates, counts, p_value))
+        return Table(columns, tuple(lines))
+
     def table(self) -> str:
-        """Before, after and difference in Markdown."""
-        lines = [
-            "| reward | n | before | after | difference | better / worse | p (McNemar) |",
-            "|---|---|---|---|---|---|---|",
-        ]
-        for name, of in self.rewards.items():
-            p = "-" if of.p_value is None else f"{of.p_value:.2g}"
-            counts = f"{of.better} / {of.worse}"
-            lines.append(
-                f"| {cell(name)} | {of.difference.n} | {of.before} | {of.after} | {of.difference} "
-                f"| {counts} | {p} |"
-            )
-        return "\n".join(lines)
+        """The summary in Markdown."""
+        return self.summary.markdown()
 
     def __str__(self) -> str:
         return self.table()
@@ -71,28 +74,39 @@ class Comparison:
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
-        """For `AdapterCardData(evaluations=...)`; arguments as `EvaluationResult.evaluations`."""
+        """The means before and after as an adapter's card shows them.
+
+        Args:
+            dataset: Its name for people.
+            metrics: Names on the card by the reward's; default: the reward's.
+            **about: `dataset_id`, `split`, ... of `Evaluation`.
+        """
         return [
             Evaluation(
                 dataset=dataset,
                 metric=(metrics or {}).get(name, name),
-                n=of.after.n,
-                after=of.after.value,
-                before=of.before.value,
-                before_ci=of.before.interval,
-                after_ci=of.after.interval,
-                confidence=of.confidence,
+                n=change.after.n,
+                after=change.after.value,
+                before=change.before.value,
+                before_ci=change.before.interval,
+                after_ci=change.after.interval,
+                confidence=change.confidence,
                 **about,
             )
-            for name, of in self.rewards.items()
-            if of.after.n
+            for name, change in self.rewards.items()
+            if change.after.n
         ]
 
     def save_html(self, path: str | Path) -> None:
-        """Write the kept rows with the completions before and after; see `pages.save_html`."""
-        from .pages import save_html
+        """Write the kept rows, with the completions before and after, as one HTML file with their images."""
+        sides = {"before": self.before.rows, "after": self.after.rows}
+        save_html(sides, path, self.summary, self._passes)
 
-        save_html({"before": self.before, "after": self.after}, path, table=self.table())
+    def _passes(self, reward: str, value: float | None) -> bool | None:
+        # Graded on one side, a reward is graded on both.
+        results = [result for result in (self.before, self.after) if reward in result.rewards]
+        verdicts = [result.passes(reward, value) for result in results]
+        return None if None in verdicts else all(verdicts)
 
 
 def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
@@ -134,9 +148,9 @@ def _change(before: RewardScores, after: RewardScores) -> RewardChange:
     means = [mean_over_prompts(side, confidence) for side in (list(zip(*pairs, strict=True)) or [[], []])]
     if not pairs:
         return RewardChange(*means, means[0], 0, 0, None, confidence)
-    old, new = (np.array([np.mean(own) for own in side]) for side in zip(*pairs, strict=True))
+    old, new = (np.array([np.mean(values) for values in side]) for side in zip(*pairs, strict=True))
     better, worse = int((new > old).sum()), int((new < old).sum())
-    single = all(len(own) == 1 for pair in pairs for own in pair)
+    single = all(len(values) == 1 for pair in pairs for values in pair)
     if single and np.isin([old, new], (0, 1)).all():
         difference = paired_shares(old, new, confidence)
         return RewardChange(*means, difference, better, worse, mcnemar(better, worse), confidence)

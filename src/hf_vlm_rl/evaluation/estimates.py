@@ -8,6 +8,8 @@ from statistics import NormalDist
 import numpy as np
 
 RESAMPLES = 2000
+# With fewer values, a bootstrap interval at 95 % holds the mean in 82 to 95 % of cases (docs/evaluation.md).
+LEAST = 20
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Estimate:
 
     Attributes:
         value: The mean; nan where `n` is 0.
-        interval: Confidence interval (low, high); None where there are too few prompts for one.
+        interval: Confidence interval (low, high); None where there are too few prompts for one: fewer than
+            2, and fewer than 20 where it would be a bootstrap.
         n: Prompts with a value.
         method: How the interval was made: "wilson", "bootstrap", "bonett-price" or "none".
     """
@@ -37,7 +40,7 @@ class Estimate:
 def mean_over_prompts(values: Sequence[Sequence[float]], confidence: float = 0.95) -> Estimate:
     """The mean of the prompts' means.
 
-    If all values are 0 or 1 the interval is Wilson's, else a percentile bootstrap over prompts. Completions
+    If all values are 0 or 1 the interval is Wilson's, else a BCa bootstrap over prompts. Completions
     of one prompt are alike, so Wilson's takes the number of independent completions that would vary as
     much; where all are 0 or all are 1, the number of prompts.
 
@@ -45,15 +48,15 @@ def mean_over_prompts(values: Sequence[Sequence[float]], confidence: float = 0.9
         values: Per prompt, its values; prompts without any are left out.
         confidence: Level of the interval, in (0, 1).
     """
-    groups = [np.asarray(own, dtype=float) for own in values if len(own)]
-    n = len(groups)
+    prompts = [np.asarray(group, dtype=float) for group in values if len(group)]
+    n = len(prompts)
     if not n:
         return Estimate(math.nan, None, 0, "none")
-    means = np.array([own.mean() for own in groups])
+    means = np.array([group.mean() for group in prompts])
     mean = float(means.mean())
-    if not all(np.isin(own, (0, 1)).all() for own in groups):
+    if not all(np.isin(group, (0, 1)).all() for group in prompts):
         return bootstrap(means, confidence)
-    completions, effective = sum(map(len, groups)), n
+    completions, effective = sum(map(len, prompts)), n
     if completions > n > 1 and means.var() > 0:
         effective = mean * (1 - mean) / (float(means.var(ddof=1)) / n)
     elif completions > n > 1 and 0 < mean < 1:
@@ -77,14 +80,28 @@ def wilson(share: float, n: float, confidence: float = 0.95) -> tuple[float, flo
 
 
 def bootstrap(values: np.ndarray, confidence: float = 0.95) -> Estimate:
-    """The mean of `values` (n,) with a percentile bootstrap interval; the same at every call."""
+    """The mean of `values` (n,) with a BCa bootstrap interval; the same at every call.
+
+    Values that are all equal, up to rounding, have an interval without width. Fewer than 20 have none.
+    """
+    from scipy import stats  # half a second, which only this needs
+
     mean, n = float(np.mean(values)), len(values)
-    if n < 2:
+    if n < LEAST:
         return Estimate(mean, None, n, "none")
-    random = np.random.default_rng(0)
-    means = [values[random.integers(n, size=n)].mean() for _ in range(RESAMPLES)]
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return Estimate(mean, _around(mean, (float(low), float(high))), n, "bootstrap")
+    spread = float(np.ptp(values))
+    if spread <= 1e-12 * max(1.0, abs(mean)):
+        return Estimate(mean, (mean, mean), n, "bootstrap")
+    interval = stats.bootstrap(
+        ((np.asarray(values, dtype=float) - mean) / spread,),  # SciPy takes cubes, which may overflow
+        np.mean,
+        confidence_level=confidence,
+        n_resamples=RESAMPLES,
+        method="BCa",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    low, high = (mean + spread * float(end) for end in interval)
+    return Estimate(mean, _around(mean, (low, high)), n, "bootstrap")
 
 
 def pass_at(k: int, n: int, right: int) -> float:
@@ -110,11 +127,10 @@ def paired_shares(before: np.ndarray, after: np.ndarray, confidence: float = 0.9
 
 
 def mcnemar(won: int, lost: int) -> float:
-    """Exact two-sided p-value of McNemar's test for `won` and `lost` discordant pairs."""
-    pairs = won + lost
-    # Integers are divided as such: their quotient is exact where floats would overflow.
-    tail = sum(math.comb(pairs, few) for few in range(min(won, lost) + 1))
-    return min(1.0, 2 * tail / 2**pairs)
+    """Exact two-sided p-value of McNemar's test for `won` and `lost` discordant pairs; 1 without any."""
+    from scipy import stats
+
+    return float(stats.binomtest(won, won + lost).pvalue) if won + lost else 1.0
 
 
 def quantile(confidence: float) -> float:

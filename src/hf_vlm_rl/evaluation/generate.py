@@ -16,12 +16,12 @@ NO_SAMPLING = {"temperature": None, "top_p": None, "top_k": None}
 
 @dataclass(frozen=True)
 class Completion:
-    """One completion.
+    """One completion of an encoded prompt, before any reward has seen it.
 
     Attributes:
         text: Without special tokens.
         ids: Its tokens, with the end of the turn.
-        clipped: Whether it has no end.
+        clipped: Whether it reached the longest length, so that it has no end of turn.
     """
 
     text: str
@@ -32,7 +32,7 @@ class Completion:
 def complete(
     policy: Any, prompts: Sequence[Encoded], copies: int, batch_size: int, options: Mapping[str, Any]
 ) -> list[list[Completion]]:
-    """Generate.
+    """Generate completions for encoded prompts, the longest prompts first.
 
     Args:
         policy: An `AutoVLMPolicy`, or a `PeftModel` around one, in evaluation mode.
@@ -46,10 +46,10 @@ def complete(
     """
     # The longest first: what does not fit into memory fails at once.
     order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row].input_ids))
-    todo = [row for row in order for _ in range(copies)]
+    queue = [row for row in order for _ in range(copies)]
     done: list[list[Completion]] = [[] for _ in prompts]
-    for start in range(0, len(todo), batch_size):
-        rows = todo[start : start + batch_size]
+    for start in range(0, len(queue), batch_size):
+        rows = queue[start : start + batch_size]
         for row, completion in zip(
             rows, _batch(policy, [prompts[row] for row in rows], options), strict=True
         ):
@@ -82,9 +82,9 @@ def _batch(policy: Any, prompts: list[Encoded], options: Mapping[str, Any]) -> l
     output = policy.generate(**inputs.to(policy.device), **options)
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
     ends = _ends(policy, options)
-    found = [_cut(row, ends) for row in sequences[:, length:].tolist()]
-    texts = processing.batch_decode([own for own, _ in found], skip_special_tokens=True)
-    return [Completion(text, own, clipped) for text, (own, clipped) in zip(texts, found, strict=True)]
+    completions = [_cut(row, ends) for row in sequences[:, length:].tolist()]
+    texts = processing.batch_decode([ids for ids, _ in completions], skip_special_tokens=True)
+    return [Completion(text, ids, clipped) for text, (ids, clipped) in zip(texts, completions, strict=True)]
 
 
 def _ends(policy: Any, options: Mapping[str, Any]) -> set[int]:

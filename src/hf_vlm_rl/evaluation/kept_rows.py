@@ -1,11 +1,17 @@
 """Evaluated rows that are kept to look at."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+IMAGE_COLUMNS = ("image", "images")
+LONGEST = 2000  # characters of a column that are kept
 
 
 @dataclass(frozen=True)
 class EvaluatedRow:
-    """What is kept of a row for people to look at.
+    """What is kept of a row for people to look at: texts and thumbnails, where training has ids and tickets.
 
     Attributes:
         index: Of the row in the dataset.
@@ -13,6 +19,7 @@ class EvaluatedRow:
         completions: Texts, as many as generations.
         rewards: By name, one value per completion.
         images: Thumbnails, as `data:` URLs.
+        reference: By name, the text of the row's other columns: what rewards compare completions with.
     """
 
     index: int
@@ -20,6 +27,29 @@ class EvaluatedRow:
     completions: tuple[str, ...]
     rewards: dict[str, tuple[float | None, ...]]
     images: tuple[str, ...] = ()
+    reference: dict[str, str] = field(default_factory=dict)
+
+
+def reference_texts(columns: Mapping[str, Any]) -> dict[str, str]:
+    """A row's columns as text, those aside that are images, None or have no JSON.
+
+    Args:
+        columns: What reward functions get of the row.
+    """
+    texts = {}
+    for name, value in columns.items():
+        if name in IMAGE_COLUMNS or value is None:
+            continue
+        try:
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_listed)
+        except (AttributeError, TypeError, ValueError):
+            continue
+        texts[name] = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+    return texts
+
+
+def _listed(value: Any) -> Any:
+    return value.tolist()  # arrays and tensors; others raise AttributeError
 
 
 def read_row(stored: dict) -> EvaluatedRow:

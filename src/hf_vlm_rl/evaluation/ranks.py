@@ -20,7 +20,7 @@ class Ranks:
     that they call the same modules equally often. Else each does its share.
 
     Args:
-        policy: The model, as `evaluate` got it.
+        policy: An `AutoVLMPolicy`, or a `PeftModel` around one.
         together: Whether all processes of the default process group evaluate.
 
     Attributes:
@@ -34,7 +34,7 @@ class Ranks:
         self.index = distributed.get_rank() if self.count > 1 else 0
         self.sharded = self.count > 1 and is_sharded(policy)
 
-    def own(self, rows: list[T]) -> list[T]:
+    def share(self, rows: list[T]) -> list[T]:
         """The rows of a window that this process generates for."""
         return rows if self.sharded else rows[self.index :: self.count]
 
@@ -61,14 +61,14 @@ class Ranks:
             outcome = (work(), None)
         except Exception as raised:  # the others wait for this process: they are told, then it goes on
             error, outcome = raised, (None, f"{type(raised).__name__}: {raised}")
-        every: list[Any] = [None] * self.count
-        distributed.all_gather_object(every, outcome)
+        outcomes: list[Any] = [None] * self.count
+        distributed.all_gather_object(outcomes, outcome)
         if error is not None:
             raise error
-        for index, (_, message) in enumerate(every):
+        for index, (_, message) in enumerate(outcomes):
             if message is not None:
                 raise RuntimeError(f"The evaluation failed in process {index}: {message}")
-        return [result for result, _ in every]
+        return [result for result, _ in outcomes]
 
 
 @contextmanager

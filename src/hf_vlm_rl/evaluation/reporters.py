@@ -17,15 +17,15 @@ IMAGES = 16  # shown by TensorBoard
 
 def metrics(result: EvaluationResult) -> dict[str, float]:
     """The numbers of a result by name: `<reward>/mean`, `<reward>/low`, ..., `clipped`, `mean_length`."""
-    found: dict[str, float] = {}
+    numbers: dict[str, float] = {}
     for name, scores in result.rewards.items():
         if not scores.mean.n:
             continue
-        found[f"{name}/mean"] = scores.mean.value
+        numbers[f"{name}/mean"] = scores.mean.value
         if scores.mean.interval is not None:
-            found[f"{name}/low"], found[f"{name}/high"] = scores.mean.interval
-        found |= {f"{name}/pass@{k}": of.value for k, of in scores.pass_at.items() if of.n}
-    return found | {"clipped": result.clipped, "mean_length": result.mean_length}
+            numbers[f"{name}/low"], numbers[f"{name}/high"] = scores.mean.interval
+        numbers |= {f"{name}/pass@{k}": share.value for k, share in scores.pass_at.items() if share.n}
+    return numbers | {"clipped": result.clipped, "mean_length": result.mean_length}
 
 
 def log_metrics(result: EvaluationResult, args: Any, state: Any, control: Any, handler: Any) -> None:
@@ -38,9 +38,9 @@ def log_metrics(result: EvaluationResult, args: Any, state: Any, control: Any, h
         return
     # Reporters turn eval_ into eval/. The trainer's own log of this step still comes: `on_log` would call
     # it off.
-    asked = control.should_log
+    should_log = control.should_log
     handler.on_log(args, state, control, {f"eval_{name}": value for name, value in numbers.items()} | epoch)
-    control.should_log = asked
+    control.should_log = should_log
 
 
 def log_completions(result: EvaluationResult, step: int, callbacks: Sequence[Any]) -> None:

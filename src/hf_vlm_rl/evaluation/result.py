@@ -8,12 +8,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..hub.cards import Evaluation
-from .estimates import Estimate, mean_over_prompts, pass_at
+from .estimates import LEAST, Estimate, mean_over_prompts, pass_at
 from .kept_rows import (
     EvaluatedRow,
     read_row,
 )
+from .measurement import Evaluation
+from .pages import save_html
+from .table import Table
 
 Values = tuple[tuple[float | None, ...], ...]
 
@@ -35,17 +37,24 @@ class RewardScores:
     @cached_property
     def given(self) -> list[list[float]]:
         """Per prompt, the values without None."""
-        return [[value for value in own if value is not None] for own in self.values]
+        return [[value for value in group if value is not None] for group in self.values]
 
     @property
     def abstained(self) -> int:
         """Completions without a value."""
-        return sum(len(own) for own in self.values) - sum(map(len, self.given))
+        return sum(len(group) for group in self.values) - sum(map(len, self.given))
 
     @cached_property
     def mean(self) -> Estimate:
         """The mean over prompts, abstentions left out."""
         return mean_over_prompts(self.given, self.confidence)
+
+    @cached_property
+    def least(self) -> float | None:
+        """The least value with which a completion passes; None for a graded reward without a threshold."""
+        if self.threshold is not None:
+            return self.threshold
+        return 1.0 if all(value in (0, 1) for group in self.given for value in group) else None
 
     @cached_property
     def pass_at(self) -> dict[int, Estimate]:
@@ -55,17 +64,15 @@ class RewardScores:
         the mean. Prompts with fewer than k values are left out.
         """
         most = max(map(len, self.values), default=0)
-        graded = any(value not in (0, 1) for own in self.given for value in own)
-        if self.threshold is None and (graded or most < 2):
+        if self.least is None or (self.threshold is None and most < 2):
             return {}
-        least = 1.0 if self.threshold is None else self.threshold
-        passed = [[float(value >= least) for value in own] for own in self.given]
+        passed = [[float(value >= self.least) for value in group] for group in self.given]
         ks = [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]
-        found = {1: mean_over_prompts(passed, self.confidence)}
+        estimates = {1: mean_over_prompts(passed, self.confidence)}
         for k in ks if most > 1 else []:
-            chances = [[pass_at(k, len(own), int(sum(own)))] for own in passed if len(own) >= k]
-            found[k] = mean_over_prompts(chances, self.confidence)
-        return found
+            chances = [[pass_at(k, len(group), int(sum(group)))] for group in passed if len(group) >= k]
+            estimates[k] = mean_over_prompts(chances, self.confidence)
+        return estimates
 
 
 @dataclass(frozen=True)
@@ -95,22 +102,27 @@ class EvaluationResult:
         """Rows evaluated."""
         return len(self.row_ids)
 
-    def table(self) -> str:
-        """Rewards in Markdown, with means, intervals and pass@k."""
+    @property
+    def summary(self) -> Table:
+        """Rewards with means, intervals and pass@k."""
         ks = sorted({k for scores in self.rewards.values() for k in scores.pass_at})
         head = ["reward", "n", "mean", *(f"pass@{k}" for k in ks), "interval"]
-        lines = [head, ["---"] * len(head)]
+        lines = []
         for name, scores in self.rewards.items():
             passes = [str(scores.pass_at[k]) if k in scores.pass_at else "-" for k in ks]
-            estimates = [scores.mean, *scores.pass_at.values()]
-            methods = sorted({each.method for each in estimates if each.interval})
-            lines.append([cell(name), str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)])
+            estimates = [each for each in (scores.mean, *scores.pass_at.values()) if each.n]
+            methods = sorted({each.method if each.interval else f"n < {LEAST}" for each in estimates})
+            lines.append((name, str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)))
         about = f"{self.n} rows, {self.settings['num_generations']} completion(s) each"
         about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
         if self.failures:
             about += f", {len(self.failures)} rows failed and were left out"
         level = next((f"{100 * each.confidence:g}" for each in self.rewards.values()), "95")
-        return "\n".join([*("| " + " | ".join(line) + " |" for line in lines), "", f"{about}; [{level} %]."])
+        return Table(tuple(head), tuple(lines), f"{about}; [{level} %].")
+
+    def table(self) -> str:
+        """The summary in Markdown."""
+        return self.summary.markdown()
 
     def __str__(self) -> str:
         return self.table()
@@ -118,7 +130,7 @@ class EvaluationResult:
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
-        """The means as an adapter's card shows them; with a `before`, see `compare`.
+        """The means as an adapter's card shows them; those of a `Comparison` also have values before.
 
         Args:
             dataset: Its name for people.
@@ -138,6 +150,11 @@ class EvaluationResult:
             )
             for name, mean in means.items()
         ]
+
+    def passes(self, reward: str, value: float | None) -> bool | None:
+        """Whether a value of a reward is right; None where the reward abstains or is graded."""
+        least = self.rewards[reward].least
+        return None if value is None or least is None else value >= least
 
     def save(self, path: str | Path) -> None:
         """Write everything as JSON."""
@@ -168,18 +185,5 @@ class EvaluationResult:
             ) from error
 
     def save_html(self, path: str | Path) -> None:
-        """Write the kept rows as one HTML file with their images; see `pages.save_html`."""
-        from .pages import save_html
-
-        save_html({"": self}, path)
-
-    def save_png(self, path: str | Path, columns: int = 4) -> None:
-        """Draw the kept rows' first images and completions; see `pictures.save_png`."""
-        from .pictures import save_png
-
-        save_png(self, path, columns)
-
-
-def cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return " ".join(text.replace("|", "\\|").split())
+        """Write the kept rows as one HTML file with their images."""
+        save_html({"": self.rows}, path, self.summary, self.passes)

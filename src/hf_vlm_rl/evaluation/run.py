@@ -11,6 +11,7 @@ from tqdm.auto import tqdm
 
 from ..policy.eval_mode import evaluating
 from ..policy.policy import VLMPolicy
+from ..processing.carriers import unpack
 from ..processing.images.thumbnail import thumbnails
 from ..processing.trainer_rows import (
     Encoded,
@@ -19,6 +20,7 @@ from ..processing.trainer_rows import (
 )
 from ..rewards.calling import call, columns_as_lists, unique_names
 from .generate import NO_SAMPLING, complete, seeded
+from .kept_rows import reference_texts
 from .ranks import Ranks, gathered
 from .result import EvaluationResult
 from .tally import Done, Tally
@@ -76,7 +78,8 @@ def evaluate(
 
     Raises:
         ImageError: If a row's images are unusable; names the row.
-        RewardError: If a reward function fails; see `reward_calls`.
+        RewardError: If a reward function raises or returns anything but a finite number or None for each
+            completion; names the row.
         ValueError: If an argument is out of range, a row has no prompt or the dataset has no row.
     """
     functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
@@ -94,7 +97,7 @@ def evaluate(
         options["synced_gpus"] = True  # none stops generating before the others
     generating = _Generating(policy, num_generations, batch_size, options, keep_rows, on_error == "skip")
     tally = Tally(names)
-    total = len(dataset) if hasattr(dataset, "__len__") else None
+    total = len(dataset) if hasattr(dataset, "__len__") else None  # a stream has none
     size = max(1, batch_size * WINDOW // num_generations) * (1 if ranks.sharded else ranks.count)
     with (
         evaluating(policy),
@@ -104,11 +107,9 @@ def evaluate(
         tqdm(total=total, disable=not (progress and ranks.index == 0), desc="evaluating") as bar,
     ):
         for window in windows(dataset, size):
-            done = sorted(ranks.gather(partial(generating, ranks.own(window))), key=lambda row: row.index)
-            rewards, prompts = ranks.on_first(
-                partial(_score, dict(window), done, functions, names, keep_rows)
-            )
-            tally.add(done, rewards, prompts)
+            done = sorted(ranks.gather(partial(generating, ranks.share(window))), key=lambda row: row.index)
+            rewards, kept = ranks.on_first(partial(_score, dict(window), done, functions, names, keep_rows))
+            tally.add(done, rewards, kept)
             bar.update(len(window))
     return tally.result(thresholds or {}, confidence, settings)
 
@@ -126,12 +127,12 @@ class _Generating:
 
     def __call__(self, window: list[tuple[int, Mapping[str, Any]]]) -> list[Done]:
         encoded = {index: self._encoded(index, row) for index, row in window}
-        good = {index: one for index, one in encoded.items() if isinstance(one, Encoded)}
+        good = {index: prompt for index, prompt in encoded.items() if isinstance(prompt, Encoded)}
         texts = complete(self.policy, list(good.values()), self.copies, self.batch_size, self.options)
-        done = [Done(index, failure=one) for index, one in encoded.items() if index not in good]
-        for (index, one), completions in zip(good.items(), texts, strict=True):
-            shown = thumbnails(self.policy.processing_class, one.tickets) if index < self.keep_rows else ()
-            done.append(Done(index, one.row_id, tuple(completions), shown))
+        done = [Done(index, failure=error) for index, error in encoded.items() if index not in good]
+        for (index, prompt), completions in zip(good.items(), texts, strict=True):
+            shown = self._pictures(prompt.tickets) if index < self.keep_rows else ()
+            done.append(Done(index, prompt.row_id, tuple(completions), shown))
         return done
 
     def _encoded(self, index: int, row: Mapping[str, Any]) -> Encoded | str:
@@ -142,6 +143,10 @@ class _Generating:
                 raise
             return str(error)
 
+    def _pictures(self, carried: Any) -> tuple[str, ...]:
+        tickets = [ticket for ticket, _ in unpack(carried) or []]
+        return thumbnails(self.policy.processing_class.image_store, tickets)
+
 
 def _score(
     window: Mapping[int, Mapping[str, Any]],
@@ -149,24 +154,24 @@ def _score(
     functions: list[Callable],
     names: list[str],
     keep_rows: int,
-) -> tuple[list[list[tuple]], list[str]]:
-    """Per reward, the values of each row without a failure; and the texts of the prompts to keep."""
+) -> tuple[list[list[tuple]], list[tuple[str, dict[str, str]]]]:
+    """Per reward, the values of each row without a failure; and texts and references of the rows to keep."""
     good = [(read(row.index, window[row.index]), row) for row in done if row.failure is None]
-    texts = [row.text for row, _ in good if row.index < keep_rows]
-    repeated = [(row, one) for row, own in good for one in own.completions]
+    kept = [(row.text, reference_texts(row.columns)) for row, _ in good if row.index < keep_rows]
+    repeated = [(row, completion) for row, done_row in good for completion in done_row.completions]
     if not repeated:
-        return [[] for _ in functions], texts
+        return [[] for _ in functions], kept
     arguments = {
         "prompts": [row.prompt for row, _ in repeated],
-        "completions": [row.said(one.text) for row, one in repeated],
-        "completion_ids": [one.ids for _, one in repeated],
+        "completions": [row.completion(completion.text) for row, completion in repeated],
+        "completion_ids": [completion.ids for _, completion in repeated],
     }
     arguments |= columns_as_lists([row.columns for row, _ in repeated])
     copies = len(repeated) // len(good)
     flat = [call(function, name, arguments) for function, name in zip(functions, names, strict=True)]
     return [
-        [tuple(own[start : start + copies]) for start in range(0, len(own), copies)] for own in flat
-    ], texts
+        [tuple(values[start : start + copies]) for start in range(0, len(values), copies)] for values in flat
+    ], kept
 
 
 def _check(

@@ -11,11 +11,11 @@ from .result import EvaluationResult, RewardScores
 
 @dataclass(frozen=True)
 class Done:
-    """A row with its completions, or why there are none.
+    """A row with its completions, still with their ids and without rewards, or why there are none.
 
     Attributes:
         index: In the dataset.
-        row_id: See `rows.Encoded`.
+        row_id: Hash of its ids and images; "" with a failure.
         completions: As many as generations.
         images: Thumbnails, for rows that are kept.
         failure: A message.
@@ -48,27 +48,32 @@ class Tally:
     def __post_init__(self):
         self.values = [[] for _ in self.names]
 
-    def add(self, done: Sequence[Done], rewards: Sequence[Sequence[tuple]], prompts: Sequence[str]) -> None:
+    def add(
+        self,
+        done: Sequence[Done],
+        rewards: Sequence[Sequence[tuple]],
+        kept: Sequence[tuple[str, dict[str, str]]],
+    ) -> None:
         """Take in a window.
 
         Args:
             done: Its rows.
             rewards: Per reward, the values of each row without a failure.
-            prompts: Of the first of these rows, the texts; they are kept.
+            kept: Of the first of these rows, prompt and reference as text; they are kept.
         """
         self.failures |= {row.index: row.failure for row in done if row.failure is not None}
         good = [row for row in done if row.failure is None]
-        for column, own in zip(self.values, rewards, strict=True):
-            column += own
-        for row, prompt, *values in zip(good, prompts, *rewards, strict=False):
-            texts = tuple(one.text for one in row.completions)
+        for column, values in zip(self.values, rewards, strict=True):
+            column += values
+        for row, (prompt, reference), *values in zip(good, kept, *rewards, strict=False):
+            texts = tuple(completion.text for completion in row.completions)
             by_name = dict(zip(self.names, values, strict=True))
-            self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images))
+            self.rows.append(EvaluatedRow(row.index, prompt, texts, by_name, row.images, reference))
         self.row_ids += [row.row_id for row in good]
-        every = [one for row in good for one in row.completions]
-        self.completions += len(every)
-        self.clipped += sum(one.clipped for one in every)
-        self.tokens += sum(len(one.ids) for one in every)
+        completions = [completion for row in good for completion in row.completions]
+        self.completions += len(completions)
+        self.clipped += sum(completion.clipped for completion in completions)
+        self.tokens += sum(len(completion.ids) for completion in completions)
 
     def result(
         self, thresholds: Mapping[str, float], confidence: float, settings: Mapping[str, Any]

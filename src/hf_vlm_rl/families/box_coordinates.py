@@ -108,10 +108,10 @@ class BoxCoordinates:
         Raises:
             ValueError: If the box is no box inside the image.
         """
-        self._check(box, image_size)
+        check_box(box, image_size)
         width, height = self._extent(image_size)
         numbers = [
-            self._rounded(min(max(value / side, 0), 1) * extent, extent)
+            self._rounded(min(max(value / side, 0), 1) * extent)
             for value, side, extent in zip(box, tuple(image_size) * 2, (width, height) * 2, strict=True)
         ]
         return self._swapped(numbers)
@@ -164,26 +164,33 @@ class BoxCoordinates:
             return self.format.scale, self.format.scale
         return self.resize(image_size) if self.resize else tuple(image_size)
 
-    def _rounded(self, value: float, extent: float) -> float:
-        if self.format.scale == 1:
-            return round(value, 3)
-        # There are 1024 location tokens, the last of them 1023.
-        return min(round(value), extent - 1 if self.format.syntax == "loc" else extent)
+    def _rounded(self, value: float) -> float:
+        return round(value, 3) if self.format.scale == 1 else round(value)
 
     def _swapped(self, box: Box) -> list[float]:
         a, b, c, d = box
         return [b, a, d, c] if self.format.y_first else [a, b, c, d]
 
-    def _check(self, box: Box, image_size: tuple[int, int]) -> None:
-        width, height = image_size
-        if len(box) == 4:
-            x1, y1, x2, y2 = box
-            if -1 <= x1 < x2 <= width + 1 and -1 <= y1 < y2 <= height + 1 and width > 0 and height > 0:
-                return
-        raise ValueError(
-            f"Got the box {list(box)} in an image of {width} x {height} pixels. Expected [x1, y1, x2, y2] "
-            "inside the image, in its pixels, with x1 < x2 and y1 < y2; convert [x, y, width, height]."
-        )
+
+def check_box(box: Box, image_size: tuple[int, int]) -> None:
+    """Refuse what is no box inside an image; annotations may stick out by up to a pixel.
+
+    Args:
+        box: [x1, y1, x2, y2] in pixels of the image.
+        image_size: (width, height) in pixels.
+
+    Raises:
+        ValueError: If it is something else, as [x, y, width, height].
+    """
+    width, height = image_size
+    if len(box) == 4:
+        x1, y1, x2, y2 = box
+        if -1 <= x1 < x2 <= width + 1 and -1 <= y1 < y2 <= height + 1 and width > 0 and height > 0:
+            return
+    raise ValueError(
+        f"Got the box {list(box)} in an image of {width} x {height} pixels. Expected [x1, y1, x2, y2] "
+        "inside the image, in its pixels, with x1 < x2 and y1 < y2; convert [x, y, width, height]."
+    )
 
 
 Pairs = list[tuple[list[float], str | None]]

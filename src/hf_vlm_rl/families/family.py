@@ -26,6 +26,8 @@ class VLMFamily:
         alone_differs: An image is processed differently when it is the only one of its row.
         least_tokens: Fewest tokens of an image that the stock backbone can encode.
         needs_image: The native processor refuses rows without an image.
+        counts_by_size: An image's width and height alone decide how many tokens it has, so that
+            `prompt_lengths` need not decode it.
         processor_options: `from_pretrained` option to the image processor's own name for it.
         boxes: How its models write boxes, if their makers say so; see `BoxCoordinates`.
         note: One sentence for the support matrix.
@@ -41,6 +43,7 @@ class VLMFamily:
     alone_differs: bool = False
     least_tokens: int = 1
     needs_image: bool = False
+    counts_by_size: bool = False
     processor_options: Mapping[str, str] = field(default_factory=dict)
     boxes: BoxFormat | None = None
     note: str = ""

@@ -9,12 +9,14 @@ _QWEN = {
     "projector": ("model.visual.merger",),
     "token_types": "mm_token_type_ids",
     "grids": True,
+    "counts_by_size": True,
     "processor_options": _PIXELS,
 }
 _IDEFICS = {
     "vision": "model.vision_model",
     "projector": ("model.connector",),
     "language": "model.text_model",
+    "counts_by_size": True,
 }
 
 FAMILIES: dict[str, VLMFamily] = {
@@ -22,6 +24,7 @@ FAMILIES: dict[str, VLMFamily] = {
     for family in (
         VLMFamily(
             "internvl",
+            counts_by_size=True,
             processor_options={"min_tiles": "min_patches", "max_tiles": "max_patches"},
             boxes=BoxFormat(1000, "ref"),
             note="Dynamic tiles plus a thumbnail.",
@@ -39,13 +42,15 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily(
             "gemma3",
             token_types="token_type_ids",
+            counts_by_size=True,
             note="Image tokens attend to each other in both directions.",
         ),
-        VLMFamily("llava", note="One fixed-size picture per image."),
-        VLMFamily("llava_next", note="Any-resolution tiles."),
+        VLMFamily("llava", counts_by_size=True, note="One fixed-size picture per image."),
+        VLMFamily("llava_next", counts_by_size=True, note="Any-resolution tiles."),
         VLMFamily(
             "llava_onevision",
             alone_differs=True,
+            counts_by_size=True,
             note="Any-resolution tiles for a row's only image, one tile each for several.",
         ),
         VLMFamily("idefics3", **_IDEFICS, note="Tiles with row and column marks."),
@@ -53,6 +58,7 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily(
             "mistral3",
             least_tokens=2,
+            counts_by_size=True,
             note="Any resolution; a break token after every row of patches.",
         ),
         VLMFamily(
@@ -60,7 +66,8 @@ FAMILIES: dict[str, VLMFamily] = {
             token_types="token_type_ids",
             prefix_attention=True,
             needs_image=True,
-            boxes=BoxFormat(1024, "loc"),
+            counts_by_size=True,
+            boxes=BoxFormat(1023, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",
         ),
     )

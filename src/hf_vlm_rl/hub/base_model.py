@@ -10,8 +10,8 @@ from huggingface_hub.errors import GatedRepoError, HFValidationError, Repository
 from huggingface_hub.utils import validate_repo_id
 from transformers.utils import logging
 
-from ..commits import SNAPSHOT
 from ..loading.formats import ORIGINAL_FORMATS
+from ..loading.location import SNAPSHOT
 from .cards.adapter_facts import quantization
 from .cards.facts import BaseFacts
 from .cards.merge import LICENSE
@@ -30,18 +30,19 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
     Raises:
         ValueError: If `base_model` is no id on the Hub.
     """
+    # transformers sets both on the configs that it loads; a config made by hand may have neither.
     source = getattr(model.config, "_name_or_path", None) or None
-    found, commit = hub_id(source)
+    model_id, commit = hub_id(source)
     commit = commit or getattr(model.config, "_commit_hash", None)
-    if found is None:  # a copy of the base: where the adapter was first trained
-        found, commit = _named_by(model)
+    if model_id is None:  # a copy of the base: where the adapter was first trained
+        model_id, commit = _named_by(model)
     if base_model is not None:
         check_id(base_model)
-        found, commit = base_model, commit if base_model == found else None
+        model_id, commit = base_model, commit if base_model == model_id else None
     return BaseFacts(
-        model_id=found,
-        revision=base_revision or (commit if found else None),
-        stock=not _is_original(source, found),
+        model_id=model_id,
+        revision=base_revision or (commit if model_id else None),
+        stock=not _is_original(source, model_id),
         quantization=quantization(model),
     )
 
@@ -82,7 +83,7 @@ def check_id(base_model: str) -> None:
     """Raise unless a string can be a model's id on the Hub.
 
     Args:
-        base_model: What was given.
+        base_model: The string.
 
     Raises:
         ValueError: If it is a path or not of the form `name` or `namespace/name`.
@@ -118,9 +119,9 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
 
 def _named_by(model: Any) -> tuple[str | None, str | None]:
     for config in getattr(model, "peft_config", {}).values():
-        found, commit = hub_id(config.base_model_name_or_path)
-        if found is not None:
-            return found, config.revision or commit
+        model_id, commit = hub_id(config.base_model_name_or_path)
+        if model_id is not None:
+            return model_id, config.revision or commit
     return None, None
 
 

@@ -56,32 +56,34 @@ def _error(what: str, repo_id: str, folder: Path) -> PushError:
 
 def _refused(error: HfHubHTTPError, api: HfApi, repo_id: str) -> str:
     status = error.response.status_code if error.response is not None else None
-    said = error.server_message or str(error).strip().splitlines()[0]
+    reply = error.server_message or str(error).strip().splitlines()[0]
     if status == 401:
-        return f"{api.endpoint} does not know who is asking (401: {said}). {LOG_IN}"
+        return f"{api.endpoint} does not know who is asking (401: {reply}). {LOG_IN}"
     if status == 403:
         name = _who(api)
         if name == repo_id.split("/")[0]:
-            return f"The token of {name} may not write to {repo_id} (403: {said}). Use one with write access."
-        own = f"{name}/{repo_id.rsplit('/', 1)[-1]}"
+            return (
+                f"The token of {name} may not write to {repo_id} (403: {reply}). Use one with write access."
+            )
+        alternative = f"{name}/{repo_id.rsplit('/', 1)[-1]}" if name else "a repository of your own"
         return (
-            f"{repo_id} belongs to somebody else: {name or 'this token'} may not write to it (403: {said}). "
-            f"Push to {own if name else 'a repository of your own'}, use a token with write access to "
-            f"{repo_id.split('/')[0]}, or offer a change with create_pr=True."
+            f"{repo_id} belongs to somebody else: {name or 'this token'} may not write to it (403: {reply}). "
+            f"Push to {alternative}, use a token with write access to {repo_id.split('/')[0]}, or offer a "
+            "change with create_pr=True."
         )
     if status == 404:
         return (
-            f"The Hub did not find {repo_id}, or something in it (404: {said}). Check the repository and the "
-            "revision; a private repository of somebody else looks like this, too."
+            f"The Hub did not find {repo_id}, or something in it (404: {reply}). Check the repository and "
+            "the revision; a private repository of somebody else looks like this, too."
         )
     if status in (409, 412):
         return (
-            f"Somebody else pushed to {repo_id} at the same time ({status}: {said}). Look at that commit "
+            f"Somebody else pushed to {repo_id} at the same time ({status}: {reply}). Look at that commit "
             "before pushing over it."
         )
     if status == 400:
-        return f"The Hub refused the content (400: {said})."
-    return f"The Hub answered {status}: {said}"
+        return f"The Hub refused the content (400: {reply})."
+    return f"The Hub answered {status}: {reply}"
 
 
 def _who(api: HfApi) -> str | None:

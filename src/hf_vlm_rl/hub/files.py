@@ -2,29 +2,21 @@
 
 from pathlib import Path
 
-from ..loading.adapters.files import CONFIG, WEIGHTS, read_config, read_shapes
-from .cards.curve import FILE as CURVE
-from .save import ARGUMENTS, CARD, RESULTS
-
-# What the processors of transformers write.
-PROCESSOR = (
-    "added_tokens.json",
-    "additional_chat_templates/*.jinja",
-    "chat_template.jinja",
-    "chat_template.json",
-    "merges.txt",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "special_tokens_map.json",
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "video_preprocessor_config.json",
-    "vocab.json",
-    "vocab.txt",
+from ..loading.adapters.files import (
+    CONFIG,
+    PICKLED,
+    PROCESSOR,
+    PROCESSOR_CONFIGS,
+    WEIGHTS,
+    read_config,
+    read_shapes,
 )
+from .cards.curve import FILE as CURVE
+
+CARD = "README.md"
+ARGUMENTS = "training_args.json"
+RESULTS = ".eval_results"
 ADAPTER = (CONFIG, WEIGHTS, CARD, ARGUMENTS, CURVE, f"{RESULTS}/*.yaml")
-PICKLED = "adapter_model.bin"
 
 
 def pushable(folder: Path) -> list[Path]:
@@ -51,9 +43,9 @@ def pushable(folder: Path) -> list[Path]:
     read_config(folder)
     read_shapes(folder)
     processor = [path for pattern in PROCESSOR for path in folder.glob(pattern)]
-    if not any(path.name.startswith(("processor_config", "preprocessor_config")) for path in processor):
+    if not any(path.name in PROCESSOR_CONFIGS for path in processor):
         raise ValueError(
-            f"{folder} has no processor_config.json or preprocessor_config.json. Expected the native "
+            f"{folder} has no {' or '.join(PROCESSOR_CONFIGS)}. Expected the native "
             "processor beside the adapter: processing_class.save_pretrained(folder), then push again."
         )
     return sorted([*processor, *(path for pattern in ADAPTER for path in folder.glob(pattern))])

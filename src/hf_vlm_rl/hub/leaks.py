@@ -7,28 +7,35 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from huggingface_hub import get_token
+from safetensors import safe_open
 
-TEXT = (".json", ".md", ".yaml", ".yml", ".txt", ".jinja")
+from .contents import check_contents
+
 # Thousands of arbitrary strings: only secrets can be told from words there.
-VOCABULARY = ("tokenizer.json", "vocab.json", "merges.txt", "vocab.txt")
+VOCABULARY = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "merges.txt", "vocab.txt")
 SECRET_NAME = re.compile(r"TOKEN|API_?KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+# Without a boundary at the left: `run_hf_...` holds a token, too.
 SECRETS = {
-    "a Hugging Face token": re.compile(r"\bhf_[A-Za-z0-9]{30,}\b"),
-    "an OpenAI key": re.compile(r"\bsk-[A-Za-z0-9_-]{32,}\b"),
-    "a GitHub token": re.compile(r"\bgh[pousr]_[A-Za-z0-9]{36,}\b"),
+    "a Hugging Face token": re.compile(r"hf_[A-Za-z0-9]{30,}"),
+    # Keys are random: a stretch without hyphens has a digit and a capital, which `task-2-of-...` has not.
+    "an API key": re.compile(
+        r"sk-(?=[\w-]{32})[\w-]*?(?=[A-Za-z0-9]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20}"
+    ),
+    "a GitHub token": re.compile(r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,}"),
 }
 HOMES = re.compile(r"(?:/home|/Users)/[\w.-]+|\b[A-Za-z]:\\\\?Users\\\\?[\w.-]+")
 
 
 def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | None] = ()) -> None:
-    """Raise if a file tells a secret or a path of this machine.
+    """Raise if a file tells a secret or a path of this machine, or is not what its name says.
 
-    Looked for: the given secrets, the stored token of the Hub, values of environment variables whose
-    names say that they are secret, tokens by their form; home directories; in JSON, any value that is
-    an absolute path of this machine.
+    Looked for in names, in text, and in the header of safetensors files (metadata, names of tensors): the
+    given secrets, the stored token of the Hub, values of environment variables whose names say that they
+    are secret, tokens by their form; home directories; in JSON and in metadata, any value that is an
+    absolute path of this machine. `check_contents` says what else is refused.
 
     Args:
-        files: The files to publish; others than text are not read.
+        files: The files to publish.
         folder: Where they are.
         secrets: Values that must not appear.
 
@@ -37,19 +44,35 @@ def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | Non
     """
     known = {value for value in (*secrets, get_token(), *_environment()) if value and len(value) >= 8}
     for path in files:
-        if path.suffix.lower() not in TEXT:
-            continue
-        text = path.read_text(encoding="utf-8", errors="replace")
-        found = _secret(text, known)
-        if found is None and path.name not in VOCABULARY:
-            found = _place(text, path.suffix, folder)
-        if found is not None:
-            what, line = found
+        check_contents(path, folder)
+        name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
+        if leak := _secret(name, known):
             raise ValueError(
-                f"{path}, line {line}: holds {what}. Nothing was uploaded. Remove it from what the file is "
+                f"The name of a file in {path.parent} holds {leak[0]}. Nothing was uploaded. Rename it."
+            )
+        is_weights = path.suffix == ".safetensors"
+        text = _header(path) if is_weights else path.read_text(encoding="utf-8-sig", errors="replace")
+        is_json = is_weights or path.suffix == ".json"
+        strings = [*_strings(json.loads(text))] if is_json else []
+        leak = _secret(text, known)
+        if leak is None and (escaped := _secret("\n".join(strings), known)):
+            leak = f"{escaped[0]} behind escapes", _line(text, text.find("\\"))
+        if leak is None and path.name not in VOCABULARY:
+            leak = _place(text, strings, folder)
+        if leak is not None:
+            what, line = leak
+            where = "metadata" if is_weights else f"line {line}"
+            raise ValueError(
+                f"{path}, {where}: holds {what}. Nothing was uploaded. Remove it from what the file is "
                 "made from (the card's texts, the training arguments, the tokenizer's settings), save "
                 "again and push again."
             )
+
+
+def _header(path: Path) -> str:
+    """Metadata and names of tensors of a safetensors file, as JSON."""
+    with safe_open(path, framework="np") as file:
+        return json.dumps({"metadata": file.metadata(), "tensors": list(file.keys())}, ensure_ascii=False)
 
 
 def _environment() -> Iterator[str]:
@@ -70,7 +93,7 @@ def _secret(text: str, known: Iterable[str]) -> tuple[str, int] | None:
     return None
 
 
-def _place(text: str, suffix: str, folder: Path) -> tuple[str, int] | None:
+def _place(text: str, strings: Iterable[str], folder: Path) -> tuple[str, int] | None:
     here = [str(path) for path in (folder.resolve(), Path.cwd()) if len(path.parts) > 2]
     home = str(Path.home())
     for place in (*here, home + os.sep):
@@ -79,17 +102,18 @@ def _place(text: str, suffix: str, folder: Path) -> tuple[str, int] | None:
     match = HOMES.search(text)
     if match:
         return f"the path {match[0]!r}", _line(text, match.start())
-    if suffix == ".json":
-        for value in _strings(json.loads(text)):
-            if os.path.isabs(value) and len(Path(value).parts) > 1 and Path(value).exists():
-                return f"the path {value!r} of this machine", _line(text, text.find(json.dumps(value)))
+    for value in strings:
+        if os.path.isabs(value) and len(Path(value).parts) > 1 and os.path.exists(value):
+            return f"the path {value!r} of this machine", _line(text, text.find(json.dumps(value)))
     return None
 
 
 def _strings(value: object) -> Iterator[str]:
+    """All keys and values of JSON that are strings."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
+        yield from value
         for item in value.values():
             yield from _strings(item)
     elif isinstance(value, list):

@@ -10,7 +10,6 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
-from .. import __version__
 from ..loading.adapters.files import CONFIG
 from .base_model import check_id, with_license
 from .cards.adapter_facts import adapter_facts
@@ -20,14 +19,13 @@ from .cards.merge import BEGIN, merge
 from .cards.run_facts import versions
 from .cards.stored import stored
 from .failures import translated
-from .files import pushable
+from .files import CARD, pushable
 from .leaks import check_leaks
 from .save import (
-    CARD,
     base_in,
     card_of,
+    chosen_keys,
     fields_of,
-    given_keys,
     name_base,
     save_adapter,
     trainer_and_model,
@@ -128,7 +126,7 @@ def push_folder(
 
     Args:
         folder: With the adapter and its processor. Other files in it are not pushed.
-        repo_id: As for `push_adapter`, and so are the other arguments.
+        repo_id: `user/name`, or `name` for the account of the token; created if it does not exist.
         card: What the card should say.
         base_model: Id of the base on the Hub, if the folder's adapter names a local path.
         base_revision: Commit, tag or branch of the base.
@@ -140,8 +138,10 @@ def push_folder(
         endpoint: The Hub.
 
     Raises:
-        PushError: As `push_adapter`.
-        ValueError: As `push_adapter`; if the folder is not complete, or its weights are pickled.
+        PushError: If the Hub refused or could not be reached; says how to go on.
+        ValueError: If the folder is not complete, or its weights are pickled; if the base's id is not known;
+            if a file is not what its name says, or would tell a secret or a local path; if a public
+            repository exists where a private one was asked for.
     """
     folder = Path(folder)
     pushable(folder)  # raises before anything is written
@@ -152,7 +152,8 @@ def push_folder(
         write_card(folder, content)
     _check_base(folder)
     check_leaks(pushable(folder), folder, [token])
-    api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=__version__)
+    own_version = versions(("hf-vlm-rl",)).get("hf-vlm-rl")
+    api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=own_version)
     with translated(api, repo_id, folder):
         if "/" not in repo_id:
             repo_id = f"{api.whoami()['name']}/{repo_id}"
@@ -163,8 +164,8 @@ def push_folder(
                 content.facts = dataclasses.replace(content.facts, base=base)
             write_card(folder, content)
         head = _head(api, repo_id, private, revision, create_pr, folder)
-        given = () if content is None else given_keys(content)
-        merged = _merged(api, repo_id, head, folder, given)
+        chosen = () if content is None else chosen_keys(content)
+        merged = _merged(api, repo_id, head, folder, chosen)
         files = [path for path in pushable(folder) if path != folder / CARD]
         return api.create_commit(
             repo_id,
@@ -229,7 +230,7 @@ def _head(
     return api.model_info(repo_id, revision=revision).sha
 
 
-def _merged(api: HfApi, repo_id: str, head: str, folder: Path, given: tuple[str, ...]) -> str:
+def _merged(api: HfApi, repo_id: str, head: str, folder: Path, chosen: tuple[str, ...]) -> str:
     """The card to push: the folder's, with what was written by hand into the one on the Hub."""
     content = (folder / CARD).read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as place:
@@ -238,7 +239,7 @@ def _merged(api: HfApi, repo_id: str, head: str, folder: Path, given: tuple[str,
         except RemoteEntryNotFoundError:
             return content
         existing = Path(path).read_text(encoding="utf-8-sig")
-    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", given)
+    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", chosen)
 
 
 def _check_base(folder: Path) -> None:

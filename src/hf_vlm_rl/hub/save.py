@@ -11,11 +11,12 @@ from typing import Any
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
+from ..evaluation.callback import EvaluationCallback
+from ..evaluation.measurement import Evaluation
 from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
 from .base_model import base_facts, hub_id
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.curve import FILE as CURVE
 from .cards.curve import draw
 from .cards.facts import BaseFacts, CardFacts
 from .cards.hyperparameters import shareable
@@ -23,10 +24,7 @@ from .cards.merge import merge
 from .cards.render import render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
-
-CARD = "README.md"
-ARGUMENTS = "training_args.json"
-RESULTS = ".eval_results"
+from .files import ARGUMENTS, CARD, CURVE, RESULTS
 
 
 def save_adapter(
@@ -42,7 +40,8 @@ def save_adapter(
 
     Adapter weights (safetensors), `adapter_config.json` with the base's id and commit, the native
     processor with its chat template, `training_args.json` without secrets and paths, the card with
-    its learning curve, and `.eval_results/` where they apply. Text that somebody wrote into the card
+    its learning curve and the results of the trainer's `EvaluationCallback`, and `.eval_results/` where
+    they apply. Text that somebody wrote into the card
     of that folder stays.
 
     Args:
@@ -97,9 +96,20 @@ def save_adapter(
         versions=versions(),
     )
     if trainer is not None:
+        card.evaluations = card.evaluations or evaluations_of(trainer)
         files.append(folder / ARGUMENTS)
         _write_json(folder / ARGUMENTS, shareable(trainer.args))
     return sorted([*files, *write_card(folder, card)])
+
+
+def evaluations_of(trainer: Any) -> list[Evaluation]:
+    """What a trainer's `EvaluationCallback`s measured of the model as it is now."""
+    return [
+        evaluation
+        for callback in trainer.callback_handler.callbacks
+        if isinstance(callback, EvaluationCallback)
+        for evaluation in callback.evaluations(trainer.state.global_step)
+    ]
 
 
 def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
@@ -120,7 +130,7 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
         files.append(folder / CURVE)
     content = render(card, curve_drawn=drawn)
     if path.exists():
-        content = merge(content, path.read_text(encoding="utf-8"), str(path), given_keys(card))
+        content = merge(content, path.read_text(encoding="utf-8"), str(path), chosen_keys(card))
     path.write_text(content, encoding="utf-8")
     by_dataset: dict[str, list] = {}
     for entry in filter(None, (item.entry() for item in card.evaluations)):
@@ -132,7 +142,7 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
     return files
 
 
-def given_keys(card: AdapterCardData) -> tuple[str, ...]:
+def chosen_keys(card: AdapterCardData) -> tuple[str, ...]:
     """Metadata keys that count more than those of an existing card."""
     return ("license",) if card.license else ()
 
@@ -155,14 +165,15 @@ def fields_of(card: AdapterCardData) -> dict[str, Any]:
     return {item.name: getattr(card, item.name) for item in dataclasses.fields(card) if item.init}
 
 
-def trainer_and_model(given: Any) -> tuple[Any, Any]:
-    """The trainer, if one was given, and the `PeftModel`.
+def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
+    """The trainer, or None, and the `PeftModel`.
 
     Raises:
         ValueError: If there is no adapter.
     """
-    trainer = given if hasattr(given, "save_model") and hasattr(given, "args") else None
-    model = given
+    # Trainers have no common base class: PPO's and transformers' have these.
+    is_trainer = hasattr(trainer_or_model, "save_model") and hasattr(trainer_or_model, "args")
+    trainer, model = (trainer_or_model if is_trainer else None), trainer_or_model
     if trainer is not None:
         model = trainer.accelerator.unwrap_model(trainer.model)
         model = getattr(model, "policy", model)  # PPO's, beside its critic
@@ -180,15 +191,16 @@ def _adapter_name(model: Any) -> str:
     return name if isinstance(name, str) else name[0]
 
 
-def _processing_class(trainer: Any, model: Any, given: Any) -> Any:
-    candidates = (given, getattr(trainer, "processing_class", None), getattr(model, "processing_class", None))
-    found = next((candidate for candidate in candidates if candidate is not None), None)
-    if found is None or not hasattr(found, "image_processor"):
+def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:
+    for owner in (trainer, model):  # a stock model has none, nor has a missing trainer
+        if processing_class is None:
+            processing_class = getattr(owner, "processing_class", None)
+    if not hasattr(processing_class, "image_processor"):  # a tokenizer, or a processor of sounds
         raise ValueError(
-            f"Got {type(found).__name__} as processing class. Expected the model's processor, which is saved "
-            "with the adapter: pass processing_class=policy.processing_class."
+            f"Got {type(processing_class).__name__} as processing class. Expected the model's processor, "
+            "which is saved with the adapter: pass processing_class=policy.processing_class."
         )
-    return found
+    return processing_class
 
 
 def _check_weights(adapter: Path) -> None:

@@ -28,7 +28,7 @@ def push_with_card(
 
     Args:
         trainer: A TRL trainer whose model has an adapter.
-        card: As for `push_adapter`.
+        card: What the card should say, as `AdapterCardData` or its fields.
         **options: Further arguments of `push_adapter`. `args.hub_model_id`, `hub_token`,
             `hub_revision` and `hub_private_repo` are the defaults.
 

@@ -9,29 +9,20 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
-from ..commits import loaded_commit
 from ..families import VLMFamily
 from ..families.registry import family_for, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
 from ..processing.chat_template import end_of_turn
-from ..processing.images.store import (
-    ImageStore,
-)
-from ..processing.make import (
-    make_processing_class,
-)
+from ..processing.images.store import ImageStore
+from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
 from .formats import ORIGINAL_FORMATS
-from .location import HUB_ARGUMENTS, file_arguments
+from .image_options import check_bounds, image_options
+from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
-from .stock import (
-    load_processor,
-    stock_class,
-)
-
-PROCESSOR_OPTIONS = ("min_pixels", "max_pixels", "min_tiles", "max_tiles")
+from .stock import family_of, load_processor, stock_class
 
 
 class AutoVLMPolicy:
@@ -43,9 +34,10 @@ class AutoVLMPolicy:
     ```
     """
 
-    def __init__(self):
+    def __init__(self, *args: Any, **kwargs: Any):
+        model = repr(args[0]) if args and isinstance(args[0], str) else "id"
         raise OSError(
-            "AutoVLMPolicy is designed to be instantiated with AutoVLMPolicy.from_pretrained(id) "
+            f"AutoVLMPolicy is designed to be instantiated with AutoVLMPolicy.from_pretrained({model}) "
             "or AutoVLMPolicy.from_config(config, processor)."
         )
 
@@ -74,8 +66,8 @@ class AutoVLMPolicy:
                 PEFT adapter, whose base is then found and loaded.
             min_pixels: Smallest image area after resizing, in pixels (Qwen families).
             max_pixels: Largest image area after resizing, in pixels (Qwen families).
-            min_tiles: Fewest tiles per image, thumbnail aside (InternVL).
-            max_tiles: Most tiles per image, thumbnail aside (InternVL).
+            min_tiles: Fewest tiles per image, thumbnail aside (InternVL); 1 to `max_tiles`.
+            max_tiles: Most tiles per image, thumbnail aside (InternVL); up to 256.
             image_store: Where tickets find their images. Default: the process-wide store.
             sharing: Compute the prompt that rows have in common once per forward: "auto" where it
                 pays, True wherever it is exact, False never. The results are the same.
@@ -94,18 +86,22 @@ class AutoVLMPolicy:
             whose attributes it forwards (`processing_class`, `chat`, ...); with `merge`, the policy.
 
         Raises:
-            CheckpointError: If an adapter's files are missing, damaged or pickled, its tensors do not
-                fit its base, or it changes nothing and is not to be trained.
+            CheckpointError: If there is no config.json; if an adapter's files are missing, damaged or
+                pickled, its tensors do not fit its base, or it changes nothing and is not to be trained.
             UnsupportedModelError: If no family describes the checkpoint.
-            ValueError: If an image option does not exist for its family; if an argument is for
-                adapters and the checkpoint is none, or contradicts another.
+            ValueError: If an image option does not exist for its family or is out of its bounds; if an
+                argument is for adapters and the checkpoint is none, or contradicts another.
         """
         source = os.fspath(pretrained_model_name_or_path)
         hub = {key: kwargs.pop(key) for key in HUB_ARGUMENTS if key in kwargs}
-        given = (min_pixels, max_pixels, min_tiles, max_tiles)
-        options = dict(zip(PROCESSOR_OPTIONS, given, strict=True))
+        options = {
+            "min_pixels": min_pixels,
+            "max_pixels": max_pixels,
+            "min_tiles": min_tiles,
+            "max_tiles": max_tiles,
+        }
         load = functools.partial(_load, options=options, image_store=image_store, sharing=sharing)
-        asked = {
+        for_adapters = {
             "base_model": base_model,
             "base_revision": base_revision,
             "trainable": trainable,
@@ -113,8 +109,8 @@ class AutoVLMPolicy:
         }
         adapter = find_adapter(source, hub)
         if adapter is not None:
-            return load_on_base(adapter, load, kwargs, **asked)
-        if named := [key for key, value in asked.items() if value]:
+            return load_on_base(adapter, load, kwargs, **for_adapters)
+        if named := [key for key, value in for_adapters.items() if value]:
             raise ValueError(
                 f"Got {', '.join(named)} for {source!r}, which holds a model and no adapter_config.json. "
                 "These arguments are for adapters."
@@ -182,15 +178,14 @@ def _load(
 ) -> PreTrainedModel:
     """A model's checkpoint as a policy; its processor from elsewhere if `processor_at` says so."""
     located = file_arguments(hub)
-    config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
-    model_type = config_dict.get("model_type")
-    original = ORIGINAL_FORMATS.get(model_type)
-    family = family_for(original.family if original else model_type, source)
-    options = _image_options(family, options)
+    config_dict = read_config(source, located)
+    original = ORIGINAL_FORMATS.get(config_dict["model_type"])
+    family = family_of(config_dict, source)
+    native_options = image_options(family, options)
     kwargs = decoder_only(kwargs, family)
     config = kwargs.pop("config", None)
     if original:
-        checkpoint = original.module.open_checkpoint(source, config_dict, located, **options)
+        checkpoint = original.module.open_checkpoint(source, config_dict, located, **native_options)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:
@@ -198,10 +193,11 @@ def _load(
         model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
         load = functools.partial(model_class.from_pretrained, source, **hub)
     if processor_at is not None and not original:  # saved copies of theirs resize with torchvision
-        processor = load_processor(*processor_at, options)
+        processor = load_processor(*processor_at, native_options)
         check_processor(processor, config, processor_at[0], source)
     elif not original:
-        processor = load_processor(source, hub, options)
+        processor = load_processor(source, hub, native_options)
+    check_bounds(processor.image_processor, family, options)
     processing_class = make_processing_class(processor, config, family, image_store)
     model = load(config=config, **kwargs)
     finish_quantised(model, family)
@@ -225,14 +221,3 @@ def _finish(
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
     return make_policy(model, processing_class, sharing)
-
-
-def _image_options(family: VLMFamily, given: Mapping[str, int | None]) -> dict[str, int]:
-    chosen = {key: value for key, value in given.items() if value is not None}
-    unknown = sorted(set(chosen) - set(family.processor_options))
-    if unknown:
-        raise ValueError(
-            f"Got {', '.join(unknown)} for a {family.model_type} model. It takes "
-            f"{', '.join(family.processor_options) or 'none of ' + ', '.join(PROCESSOR_OPTIONS)}."
-        )
-    return {family.processor_options[key]: value for key, value in chosen.items()}

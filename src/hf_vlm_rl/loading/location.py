@@ -1,9 +1,17 @@
-"""Arguments of `from_pretrained` that say where a checkpoint is."""
+"""Where a checkpoint is, what kind it is, and which commit of the Hub was read."""
 
+import json
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-# For the config, the model and the processor alike.
+from transformers import PreTrainedConfig
+from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, cached_file
+
+from ..errors import CheckpointError, UnsupportedModelError
+
+# Arguments of `from_pretrained` that the config, the model and the processor take alike.
 HUB_ARGUMENTS = (
     "cache_dir",
     "force_download",
@@ -15,7 +23,54 @@ HUB_ARGUMENTS = (
     "trust_remote_code",
 )
 
+# A folder inside the Hub's cache says which repository and commit it holds.
+SNAPSHOT = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")
+
 
 def file_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `HUB_ARGUMENTS` that say where a single file is."""
     return {key: arguments[key] for key in HUB_ARGUMENTS if key in arguments and key != "trust_remote_code"}
+
+
+def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
+    """config.json of a model.
+
+    Args:
+        source: Hub id or directory.
+        located: `revision`, `token`, `cache_dir`, ... as `cached_file` takes them.
+
+    Raises:
+        CheckpointError: If there is none, or it names no `model_type`.
+        OSError: If there is no such repository or directory.
+        UnsupportedModelError: If there is an adapter instead.
+    """
+    config, _ = PreTrainedConfig.get_config_dict(source, **located)
+    if "model_type" in config:
+        return config
+    adapter = cached_file(source, ADAPTER_CONFIG_NAME, **located, _raise_exceptions_for_missing_entries=False)
+    if adapter is not None:
+        base = json.loads(Path(adapter).read_text(encoding="utf-8")).get("base_model_name_or_path")
+        raise UnsupportedModelError(
+            f"{source!r} is a PEFT adapter. Expected a model, such as the adapter's base: {base!r}."
+        )
+    if config:
+        raise CheckpointError(
+            f"config.json of {source!r} has no model_type: it is not the config of a model."
+        )
+    inside = sorted(str(path.parent) for path in Path(source).glob("*/*config.json"))
+    meant = f" Did you mean {inside[-1]!r}?" if inside else ""
+    raise CheckpointError(
+        f"{source!r} has no config.json. Expected a directory that save_pretrained wrote, or a Hub id.{meant}"
+    )
+
+
+def loaded_commit(source: str, located: Mapping[str, Any]) -> str | None:
+    """The commit that `from_pretrained` read; None for a directory that is not the Hub's cache.
+
+    Args:
+        source: Hub id or directory.
+        located: `revision`, `token`, `cache_dir`, ... as `cached_file` takes them.
+    """
+    path = cached_file(source, CONFIG_NAME, **located)
+    snapshot = SNAPSHOT.search(str(path))
+    return snapshot[2] if snapshot else None

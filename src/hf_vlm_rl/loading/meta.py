@@ -8,11 +8,11 @@ import torch
 from transformers import PreTrainedConfig, ProcessorMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
-from ..families.registry import family_for
 from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
-from .stock import load_processor, stock_class
+from .location import read_config
+from .stock import family_of, load_processor, stock_class
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,15 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
         located: `revision`, `token`, `cache_dir`, ...
 
     Raises:
-        UnsupportedModelError: If no family describes the checkpoint.
+        CheckpointError: If there is no config.json.
+        UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
     """
     located = dict(located or {})
-    stored, _ = PreTrainedConfig.get_config_dict(source, **located)
-    original = ORIGINAL_FORMATS.get(stored.get("model_type"))
+    stored = read_config(source, located)
+    family = family_of(stored, source)
+    original = ORIGINAL_FORMATS.get(stored["model_type"])
     if original is not None:
         return Checkpoint(source, *original.module.read_headers(source, stored, located))
-    family = family_for(stored.get("model_type"), source)
     config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
     return Checkpoint(source, config, load_processor(source, located))
 

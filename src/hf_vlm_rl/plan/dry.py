@@ -91,13 +91,13 @@ class _Devices(LiveBytes):
 
 def _positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
     """Indices without masks, whose results have no shape on the meta device."""
-    found: list[torch.Tensor | None] = []
+    positions: list[torch.Tensor | None] = []
     for index in indices:
         if index is not None and index.dtype is torch.bool and not index.is_meta:
-            found += index.nonzero().unbind(1)
+            positions += index.nonzero().unbind(1)
         else:
-            found.append(index)
-    return found
+            positions.append(index)
+    return positions
 
 
 class Kernels(TorchFunctionMode):
@@ -123,7 +123,7 @@ class Kernels(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run a function, in the dtype of autocast and on the device that it can run on."""
         kwargs = kwargs or {}
-        name = getattr(func, "__name__", "")
+        name = getattr(func, "__name__", "")  # getters of tensors have none
         if self._autocast is not None and (name in LOWER or name in SINGLE):
             args, kwargs = tree_map_only(
                 torch.Tensor, self._lower if name in LOWER else _single, (args, kwargs)

@@ -104,7 +104,7 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
         config = policy.lora_config(r=run.rank, target=run.target)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
     if not (model is not policy and run.target == "all") and not run.vision:
-        # As for real weights, whose features are kept: a frozen tower has no graph.
+        # With real weights the features of a frozen tower are computed once and kept, without a graph.
         policy.base_model.get_image_features = torch.no_grad()(policy.base_model.get_image_features)
     model.train()
     if settings.checkpointing:

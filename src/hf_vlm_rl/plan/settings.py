@@ -21,7 +21,7 @@ class Run:
         completion: Longest completion in tokens, > 0.
         group: Completions of a prompt (`num_generations`), >= 2.
         rank: LoRA rank, > 0; None: all weights are trained, the vision tower aside.
-        target: What LoRA adapts; see `policy.lora_config`.
+        target: What LoRA adapts: "language", "language+projector" or "all".
         vision: Train the vision tower as well (without LoRA).
         beta: KL coefficient; above 0 and without LoRA, there is a reference model.
         optim: `TrainingArguments.optim`, one of `OPTIMIZERS`.

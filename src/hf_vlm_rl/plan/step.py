@@ -11,6 +11,7 @@ from PIL import Image
 
 from .dry import Kernels, dry_run
 from .settings import Run
+from .weights import policy_of
 
 # TRL computes entropies for so many tokens at once.
 ENTROPY_CHUNK = 128
@@ -90,7 +91,7 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         mixed: Logits are upcast to float32, as Accelerate does in mixed precision.
     """
     inputs = dict(rows, use_cache=False)
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
+    base = policy_of(model)
     if "logits_to_keep" in inspect.signature(base.forward).parameters:
         inputs["logits_to_keep"] = completion + 1
     with dry_run(kernels) as live:
@@ -114,7 +115,10 @@ def _log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         chosen = torch.gather(logits, -1, index).squeeze(-1) - sums
     else:
         chosen = torch.stack(
-            [row.log_softmax(-1).gather(-1, own).squeeze(-1) for row, own in zip(logits, index, strict=True)]
+            [
+                row.log_softmax(-1).gather(-1, chosen_ids).squeeze(-1)
+                for row, chosen_ids in zip(logits, index, strict=True)
+            ]
         )
     with torch.no_grad():
         for chunk in logits.flatten(0, 1).split(ENTROPY_CHUNK):

@@ -4,9 +4,10 @@ from collections import defaultdict
 from typing import Any
 
 import torch
+from peft import PeftModel
 from torch import nn
 
-from ..policy.parts import below, part_of
+from ..policy.parts import PART_NAMES, below, part_of
 from .settings import OPTIMIZERS
 
 # bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and
@@ -29,11 +30,11 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
         Of "vision tower", "projector", "embeddings", "decoder", "head" and "adapter"; a head that is
         tied to the embeddings counts 0.
     """
-    policy = _base(model)
+    policy = policy_of(model)
     in_four_bits = quantised_layers(policy) if quantised else {}
     embeddings = policy.get_input_embeddings().weight
     head = policy.get_output_embeddings().weight
-    found: dict[str, int] = defaultdict(int)
+    sizes: dict[str, int] = defaultdict(int)
     seen: set[int] = set()
     for name, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
         if id(tensor) in seen:
@@ -46,11 +47,9 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
         elif tensor is head:
             part = "head"
         else:
-            part = {"vision": "vision tower", "projector": "projector", "language": "decoder"}[
-                part_of(name, policy.family)
-            ]
-        found[part] += four_bit_bytes(tensor.numel()) if id(tensor) in in_four_bits else tensor.nbytes
-    return dict(found)
+            part = PART_NAMES[part_of(name, policy.family)]
+        sizes[part] += four_bit_bytes(tensor.numel()) if id(tensor) in in_four_bits else tensor.nbytes
+    return dict(sizes)
 
 
 def quantised_layers(policy: Any) -> dict[int, torch.Tensor]:
@@ -92,5 +91,6 @@ def trained(model: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
 
 
-def _base(model: nn.Module) -> Any:
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
+def policy_of(model: nn.Module) -> Any:
+    """The policy, without a `PeftModel` around it."""
+    return model.get_base_model() if isinstance(model, PeftModel) else model

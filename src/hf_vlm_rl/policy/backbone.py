@@ -6,11 +6,12 @@ from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.tokenizer import VLMTokenizer
 from .feature_cache import FeatureCache
+from .features import vision_arguments
 from .inputs import IDLE, resolve
 from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
-from .sharing.switch import Mode, SharingSwitch, refusal
+from .sharing.switch import Mode, SharingSwitch, padding_counts, refusal
 
 
 class _Carried:
@@ -33,7 +34,6 @@ class VLMBackbone(Retyped):
     _vlm: _Carried
     _features: FeatureCache
     _sharing: SharingSwitch
-    generating = False
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -82,6 +82,11 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     family = processing_class.state.family
     decoder = model.get_submodule(family.language)
     attached = attach(retype(decoder, VLMDecoder))
-    switch = SharingSwitch(sharing, refusal(decoder.config, family.token_types, attached))
+    switch = SharingSwitch(
+        sharing,
+        refusal(decoder.config, family.token_types, attached),
+        vision_arguments(model.base_model),
+        padding_counts(decoder.config),
+    )
     retype(model.base_model, VLMBackbone).carry(processing_class, switch)
     return model

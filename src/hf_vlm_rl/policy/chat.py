@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..processing.conversation import fill_images
-from ..processing.images.read import is_image_list
+from ..processing.images.reference import is_image_list
 from .eval_mode import evaluating
 
 DEFAULT_NEW_TOKENS = 512

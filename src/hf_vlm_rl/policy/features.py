@@ -6,7 +6,7 @@ first go through the tower together; the result is cut by what each image put in
 
 import contextlib
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,15 +15,28 @@ from PIL import Image
 from transformers.utils import ModelOutput
 
 from ..processing.images.processed import ProcessedImage
-from .feature_cache import Features, frozen_state
+from .feature_cache import Features
 from .ranks import most
+from .tower_state import frozen_state
 
 # Side of the image for calls whose result nobody wants, in pixels.
 BLANK = 112
 
 
+def vision_arguments(backbone: Any) -> frozenset[str]:
+    """Names of what the backbone's image features are made of: pixels, and how to look at them."""
+    parameters = inspect.signature(backbone.get_image_features).parameters.values()
+    return frozenset(
+        parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+    ) - {"return_dict"}
+
+
 def encode_images(
-    backbone: Any, processing: Any, tickets: Sequence[int], sharded: bool = False
+    backbone: Any,
+    processing: Any,
+    tickets: Sequence[int],
+    sharded: bool = False,
+    options: Mapping[str, Any] | None = None,
 ) -> tuple[ModelOutput | None, torch.Tensor | None]:
     """Features of `tickets` as the stock backbone expects them in `mm_encoder_outputs["image"]`.
 
@@ -34,6 +47,8 @@ def encode_images(
             once nevertheless, for the ranks that wait for its gradients.
         sharded: The backbone's weights are spread over ranks, which all are here: call the tower as
             often as the rank that needs it most.
+        options: Arguments of the backbone's forward that say how to make features of pixels
+            (`vision_feature_layer`, ...).
 
     Returns:
         A `ModelOutput` with the features of the N images in order, None without images:
@@ -45,8 +60,10 @@ def encode_images(
     distinct = list(dict.fromkeys(tickets))
     language = processing.state.family.language.rpartition(".")[2]
     # Sharded weights come and go, so nothing tells whether they have changed.
-    state = frozen_state(backbone, language) if cache.limit_bytes and not sharded else None
-    features = cache.lookup(state, distinct)
+    options = dict(options or {})
+    how = (processing.image_settings(), repr(sorted(options.items())))
+    state = frozen_state(backbone, language, how) if cache.limit_bytes and not sharded else None
+    features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
     batches = _batches(missing)
     # Before the first call: the ranks must agree while none of them waits in the tower.
@@ -55,9 +72,9 @@ def encode_images(
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for group in batches:
             images = [missing[ticket] for ticket in group]
-            for ticket, found in zip(group, _split(_forward(backbone, images), images), strict=True):
+            for ticket, found in zip(group, _split(_forward(backbone, images, options), images), strict=True):
                 features[ticket] = found
-                cache.store(ticket, found)
+                cache.store(ticket, found, generation)
     cache.encoded += len(missing)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))
@@ -69,7 +86,7 @@ def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | No
     if calls == 0:
         return None
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
-    idle = sum(_sum(_split(_forward(backbone, [blank]), [blank])) for _ in range(calls))
+    idle = sum(_sum(_split(_forward(backbone, [blank], {}), [blank])) for _ in range(calls))
     return 0.0 * idle if idle.requires_grad else None
 
 
@@ -90,9 +107,9 @@ def _batches(images: dict[int, ProcessedImage]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _forward(backbone: Any, images: list[ProcessedImage]) -> ModelOutput:
+def _forward(backbone: Any, images: list[ProcessedImage], options: Mapping[str, Any]) -> ModelOutput:
     accepted = inspect.signature(backbone.get_image_features).parameters
-    inputs: dict[str, Any] = {}
+    inputs: dict[str, Any] = dict(options)
     for key in images[0].inputs:
         if key not in accepted:
             continue

@@ -3,20 +3,32 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
 
 from ..processing.state import ProcessingState
 from .features import encode_images
-from .locate import (
-    RowImages,
-    locate,
-)
+from .locate import CARRIERS, RowImages, locate
 from .ranks import gradients_awaited, is_sharded
 
 IDLE = "idle_tower_calls"
+
+# Set in a thread that is inside `generate`.
+_generating: ContextVar[bool] = ContextVar("hf_vlm_rl_generating", default=False)
+
+
+@contextmanager
+def inside_generate() -> Iterator[None]:
+    """Forwards of this thread inside the block belong to one `generate`, whose ranks have met already."""
+    token = _generating.set(True)
+    try:
+        yield
+    finally:
+        _generating.reset(token)
 
 
 def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
@@ -28,7 +40,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
     kwargs, rows = locate(backbone, kwargs)
     if rows is not None:
         # Inside `generate`, ranks have met before its first forward.
-        sharded = not backbone.generating and is_sharded(backbone)
+        sharded = not _generating.get() and is_sharded(backbone)
         kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
     return kwargs, rows
 
@@ -57,7 +69,8 @@ def model_inputs(
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
     if tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
-        features, idle = encode_images(backbone, processing, tickets, sharded)
+        options = _vision_options(backbone, kwargs)
+        features, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
     if tickets:
@@ -65,9 +78,9 @@ def model_inputs(
         if state.family.grids:
             grids = [processing.processed(ticket).inputs["image_grid_thw"] for ticket in tickets]
             inputs["image_grid_thw"] = torch.cat(grids).to(input_ids.device)
-            positions = kwargs.get("position_ids")
-            if positions is not None and positions.ndim == 2:
-                # 2-D positions would silently replace the 3-D ones that the images need.
+            inside = any(row.inside for row in rows)
+            if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
+                # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
                 inputs["position_ids"] = None
     if state.family.token_types is not None and tickets:
         if state.family.prefix_attention:
@@ -76,6 +89,23 @@ def model_inputs(
             types = (input_ids == state.placeholder_id).long()
         inputs[state.family.token_types] = types
     return inputs
+
+
+def _vision_options(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Arguments of a forward that say how to make features of pixels, where the config says otherwise."""
+    return {
+        name: kwargs[name]
+        for name in backbone.sharing.vision_arguments.difference(CARRIERS)
+        if kwargs.get(name) is not None and kwargs[name] != getattr(backbone.config, name, None)
+    }
+
+
+def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:
+    """Whether positions only number each row's tokens, so that they say nothing that a caller chose."""
+    if positions is None or positions.ndim != 2 or mask is None or mask.shape != positions.shape:
+        return False
+    counted = mask.long().cumsum(dim=1) - mask.long()  # what TRL's PPO computes
+    return bool(((positions == counted) | (mask == 0)).all())
 
 
 def _prefix_types(input_ids: torch.Tensor, rows: Sequence[RowImages], placeholder_id: int) -> torch.Tensor:

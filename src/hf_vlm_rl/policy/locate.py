@@ -4,12 +4,13 @@ Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from ..errors import ImageError, TicketError
+from ..processing.carriers import unpack
 
 CARRIERS = ("pixel_values", "image_grid_thw")
 
@@ -21,15 +22,12 @@ class RowImages:
     Attributes:
         tickets: In the order of the row's placeholders.
         tail: Prompt tokens after the last image token; None if not carried.
+        inside: The tickets came inside the ids, from a trainer that knows nothing of images.
     """
 
     tickets: tuple[int, ...]
     tail: int | None = None
-
-
-def carries_tickets(pixel_values: Any) -> bool:
-    """Whether `pixel_values` holds tickets rather than pixels."""
-    return isinstance(pixel_values, torch.Tensor) and not pixel_values.is_floating_point()
+    inside: bool = False
 
 
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
@@ -37,65 +35,109 @@ def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
     if pixel_values is not None or input_ids is None or kwargs.get("mm_encoder_outputs"):
         return False
-    placeholder_id = backbone.processing_class.state.placeholder_id
-    return not _continues(kwargs) and bool((input_ids == placeholder_id).any())
+    if cached_tokens(kwargs) and input_ids.shape[1] == 1:
+        return False  # a step of decoding: no ticket is as short as one token
+    return bool((input_ids == backbone.processing_class.state.placeholder_id).any())
 
 
-def locate(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
+def locate(
+    backbone: Any, kwargs: dict[str, Any], cached: int = 0
+) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Find the images of each row and put clean ids in place of carried tickets; nothing is encoded.
 
     Args:
         backbone: A policy's multimodal backbone.
-        kwargs: The arguments of its forward. Tickets come as integer `pixel_values`, or inside
+        kwargs: The arguments of its forward. Tickets come in `pixel_values` (see `carriers`), or inside
             `input_ids`. Floating-point `pixel_values`, ready `mm_encoder_outputs`, rows without
             images and cached decoding steps pass through untouched.
+        cached: How many of the first tokens of `input_ids` the model has seen (`generate` is given
+            whole rows, a forward only the rest). Their images are left out; tickets beside the ids may
+            be those of all images or of the new ones alone.
 
     Returns:
-        The arguments without tickets, and the images of each row; None where tickets do not tell.
+        The arguments without tickets, and the new images of each row; None where tickets do not tell.
 
     Raises:
         ImageError: If a row has placeholders but no image, or another number of them.
         TicketError: If a ticket is damaged or its image is gone.
     """
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
-    beside = carries_tickets(pixel_values)
-    if kwargs.get("mm_encoder_outputs") or (pixel_values is not None and not beside):
+    if kwargs.get("mm_encoder_outputs"):
+        return kwargs, None
+    carried = unpack(pixel_values)
+    if pixel_values is not None and carried is None:
         return kwargs, None
     processing = backbone.processing_class
     if input_ids is None:
-        if beside:
+        if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
         return kwargs, None
-    if beside:
-        rows = _rows_beside(processing, input_ids, pixel_values)
-    elif _continues(kwargs):
-        return kwargs, None
+    if carried is not None:
+        rows = _rows_beside(processing, input_ids, carried, cached)
     elif tickets_inside(backbone, kwargs):
         input_ids, rows = _rows_inside(processing, input_ids)
+        rows = _behind(processing, rows, input_ids, cached)
+    elif cached_tokens(kwargs):
+        return kwargs, None
     else:
         return kwargs, [RowImages(())] * len(input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     return kwargs | {"input_ids": input_ids}, rows
 
 
-def _rows_beside(processing: Any, input_ids: torch.Tensor, carried: torch.Tensor) -> list[RowImages]:
+def _rows_beside(
+    processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]], cached: int
+) -> list[RowImages]:
+    """The images behind the cached tokens, from tickets of all images or of those alone."""
+    if cached:
+        places = input_ids == processing.state.placeholder_id
+        tokens = sum(_tokens(processing, ticket, 0) for ticket, _ in carried)
+        if tokens == int(places.sum()):
+            return _behind(processing, _deal(processing, input_ids, carried), input_ids, cached)
+    return _deal(processing, input_ids[:, cached:], carried)
+
+
+def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cached: int) -> list[RowImages]:
+    """The images of rows whose tokens lie behind the cached ones.
+
+    Raises:
+        ImageError: If the cache ends inside an image.
+    """
+    if not cached:
+        return rows
+    seen = (input_ids[:, :cached] == processing.state.placeholder_id).sum(dim=1).tolist()
+    left = []
+    for number, (row, tokens) in enumerate(zip(rows, seen, strict=True)):
+        tickets = list(row.tickets)
+        while tokens > 0 and tickets:
+            tokens -= _tokens(processing, tickets.pop(0), number)
+        if tokens != 0:
+            raise ImageError(
+                f"Row {number}: the {cached} cached tokens end inside an image. Expected a cache that ends "
+                "before or after it."
+            )
+        left.append(replace(row, tickets=tuple(tickets)))
+    return left
+
+
+def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]]) -> list[RowImages]:
     """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
     counts = (input_ids == processing.state.placeholder_id).sum(dim=1).tolist()
-    remaining = carried.tolist()
+    remaining = list(carried)
     rows = []
     for row, count in enumerate(counts):
-        own, tokens = [], 0
+        dealt, tokens = [], 0
         while tokens < count and remaining:
-            own.append(remaining.pop(0))
-            tokens += _tokens(processing, own[-1][0], row)
+            dealt.append(remaining.pop(0))
+            tokens += _tokens(processing, dealt[-1][0], row)
         if tokens != count:
             raise ImageError(
-                f"Row {row} has {count} image tokens, but its next {len(own)} images have {tokens}. "
+                f"Row {row} has {count} image tokens, but its next {len(dealt)} images have {tokens}. "
                 "Tickets must come in the order of the rows, and no image may be cut by a length "
                 "limit; set max_length=None (DPO, SFT) or raise it."
             )
-        tail = own[-1][1] if own and len(own[-1]) > 1 else None
-        rows.append(RowImages(tuple(ticket for ticket, *_ in own), tail))
+        tail = dealt[-1][1] if dealt else None
+        rows.append(RowImages(tuple(ticket for ticket, _ in dealt), tail))
     if remaining:
         raise ImageError(
             f"Got {len(carried)} images for {len(counts)} rows, {len(remaining)} more than their "
@@ -118,7 +160,7 @@ def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor
         store = processing.image_store
         tail = store.row(tickets[-1]).tail if tickets else None
         clean.append(restored)
-        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail))
+        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail, inside=True))
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
 
 
@@ -129,6 +171,7 @@ def _tokens(processing: Any, ticket: int, row: int) -> int:
         raise TicketError(f"Row {row}: {error}") from error
 
 
-def _continues(kwargs: Mapping[str, Any]) -> bool:
+def cached_tokens(kwargs: Mapping[str, Any]) -> int:
+    """How many tokens of each row are in the cache that a call was given."""
     cache = kwargs.get("past_key_values")
-    return cache is not None and cache.get_seq_length() > 0
+    return 0 if cache is None else int(cache.get_seq_length())

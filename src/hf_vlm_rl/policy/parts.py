@@ -8,6 +8,8 @@ from torch import nn
 from ..families import VLMFamily
 
 Part = Literal["vision", "projector", "language"]
+# As people say, in the order in which data passes.
+PART_NAMES: dict[Part, str] = {"vision": "vision tower", "projector": "projector", "language": "decoder"}
 
 
 def below(name: str, paths: Sequence[str]) -> bool:

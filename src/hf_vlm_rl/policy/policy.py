@@ -7,7 +7,7 @@ computes exactly what the bare model computes.
 """
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -17,21 +17,24 @@ from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
-from .backbone import (
-    make_backbone,
-)
+from .backbone import make_backbone
 from .chat import chat
-from .inputs import model_inputs
-from .locate import locate, tickets_inside
+from .inputs import inside_generate, model_inputs
+from .locate import cached_tokens, locate, tickets_inside
 from .lora import lora_config
 from .parts import freeze
 from .ranks import is_sharded
 from .sharing.prefill import prefill_once
-from .sharing.switch import Mode
+from .sharing.switch import Mode, forbidden
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
 NEVER = -1e4
+
+# The label that losses of transformers leave out.
+IGNORED = -100
+
+PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
 
 class NeverSample(LogitsProcessor):
@@ -45,8 +48,8 @@ class NeverSample(LogitsProcessor):
         self.token_ids = sorted(token_ids)
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Scores of shape (B, V), with the columns of `token_ids` at -inf."""
-        index = torch.tensor(self.token_ids, device=scores.device)
+        """Scores of shape (B, V), with the columns of `token_ids` at -inf; ids from V on have none."""
+        index = torch.tensor([i for i in self.token_ids if i < scores.shape[-1]], device=scores.device)
         return scores.index_fill(-1, index, -torch.inf)
 
 
@@ -63,7 +66,8 @@ class VLMPolicy(Retyped):
         def forward(self, kwargs):
             # Asked first: the backbone may change the arguments.
             inside = tickets_inside(self.base_model, kwargs)
-            output = stock.forward(self, **kwargs)
+            with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
+                output = stock.forward(self, **kwargs)
             return self._without_placeholders(output) if inside else output
 
         return {"generate": generate, "forward": forward}
@@ -129,39 +133,47 @@ class VLMPolicy(Retyped):
         """
         parts = output if isinstance(output, tuple) else (output.logits,)
         logits = next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
-        index = torch.tensor(self.placeholder_ids, device=logits.device)
+        index = torch.tensor([i for i in self.placeholder_ids if i < logits.shape[-1]], device=logits.device)
         logits.index_fill_(-1, index, NEVER)  # in place: (B, L, V) is the largest tensor of a step
         return output
 
     @torch.no_grad()
     def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
-        given = kwargs.pop("inputs", None)
-        if given is not None:
-            kwargs["input_ids"] = given
+        inputs = kwargs.pop("inputs", None)
+        if inputs is not None:
+            kwargs["input_ids"] = inputs
         prompt = kwargs.get("input_ids")
+        cached = cached_tokens(kwargs)
         inside = tickets_inside(self.base_model, kwargs)
-        kwargs, rows = locate(self.base_model, kwargs)
+        kwargs, rows = locate(self.base_model, kwargs, cached)
         if inside:
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
         restored = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
-        self.base_model.generating = True
-        try:
+        with inside_generate():
             if rows is not None:
                 sharded = is_sharded(self.base_model)
                 prefilled = prefill_once(self, kwargs, rows, sharded)
-                kwargs = prefilled or kwargs | model_inputs(self.base_model, restored, rows, kwargs, sharded)
+                kwargs = prefilled or kwargs | model_inputs(
+                    self.base_model, restored[:, cached:], rows, kwargs, sharded
+                )
             output = generate(**kwargs)
-        finally:
-            self.base_model.generating = False
         if restored is not None and restored is not prompt:
             # Callers compare or re-use the prompt that they passed: give it back with its tickets.
             sequences = output if isinstance(output, torch.Tensor) else output.sequences
             copies = len(sequences) // len(prompt)
             sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(copies, dim=0)
         return output
+
+
+def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
+    """Whether the loss of a forward holds a token that is predicted from a position of padding."""
+    labels, mask = kwargs.get("labels"), kwargs.get("attention_mask")
+    if labels is None or mask is None or mask.ndim != 2 or mask.shape != labels.shape:
+        return False
+    return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
 
 
 def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:

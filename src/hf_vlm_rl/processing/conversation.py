@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ImageError
-
-PAYLOAD_KEYS = ("image", "url", "path", "base64", "image_url")
+from .images.reference import payload
 
 
 def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
@@ -41,10 +40,11 @@ def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str
             found = next((string for string in placeholders if string in text), None)
             if found is not None:
                 raise ImageError(
-                    f"Row {row}, message {position} ({message.get('role')}): the text contains "
-                    f"{found!r}, this model's placeholder for an image. Give images as "
+                    f"the text contains {found!r}, this model's placeholder for an image. Give images as "
                     '{"type": "image"} blocks or in an image column, and remove or rephrase the '
-                    "placeholder in the text."
+                    "placeholder in the text.",
+                    row,
+                    f"message {position} ({message.get('role')})",
                 )
 
 
@@ -100,10 +100,5 @@ def _message(message: Mapping) -> dict[str, Any]:
 def _block(block: Mapping) -> dict[str, Any]:
     if block.get("type") not in ("image", "image_url"):
         return {key: value for key, value in block.items() if value is not None}
-    key = next((key for key in PAYLOAD_KEYS if block.get(key) is not None), None)
-    payload = None if key is None else block[key]
-    if key == "image_url" and isinstance(payload, Mapping):
-        payload = payload["url"]
-    if key == "base64" and not payload.startswith("data:"):
-        payload = f"data:image;base64,{payload}"
-    return {"type": "image"} if payload is None else {"type": "image", "image": payload}
+    image = payload(block)
+    return {"type": "image"} if image is None else {"type": "image", "image": image}

@@ -5,7 +5,8 @@ from typing import Any
 import PIL.Image
 
 from ..errors import ImageError
-from .images.read import is_image_list, load_rgb
+from .images.read import load_rgb
+from .images.reference import as_list, is_image_list
 
 
 def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[PIL.Image.Image]]:
@@ -34,18 +35,21 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[P
                 f"Got images for {len(images)} rows but text for {len(rows)}. "
                 "Pass one list of images (or None) per row."
             )
-        nested = [[] if entry is None else entry for entry in images]
-        by_row = [list(entry) if is_image_list(entry) else [entry] for entry in nested]
+        by_row = [as_list(entry) for entry in images]
     else:
         by_row = _deal(list(images), counts)
-    for index, (own, count) in enumerate(zip(by_row, counts, strict=True)):
-        if len(own) != count:
+    for index, (images_of_row, count) in enumerate(zip(by_row, counts, strict=True)):
+        if len(images_of_row) != count:
             raise ImageError(
-                f"Row {index} has {count} image placeholders ({placeholder!r}) but "
-                f"{len(own)} images. Pass one image per placeholder, in order; where the text "
-                f"only talks about {placeholder!r}, rephrase it."
+                f"{count} image placeholders ({placeholder!r}) but {len(images_of_row)} images. Pass one "
+                "image per placeholder, in order; where the text only talks about "
+                f"{placeholder!r}, rephrase it.",
+                index,
             )
-    return [[_load(image, row, index) for index, image in enumerate(own)] for row, own in enumerate(by_row)]
+    return [
+        [_load(image, row, index) for index, image in enumerate(images_of_row)]
+        for row, images_of_row in enumerate(by_row)
+    ]
 
 
 def _deal(images: list, counts: list[int]) -> list[list]:
@@ -62,4 +66,4 @@ def _load(image: Any, row: int, index: int) -> Any:
     try:
         return load_rgb(image)
     except ImageError as error:
-        raise ImageError(f"Row {row}, image {index}: {error}") from error
+        raise ImageError(str(error), row, f"image {index}") from error

@@ -43,11 +43,10 @@ class ProcessingState:
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
         self.opening = opening
-        self.images_defaults: dict[str, Any] | None = None  # found on first use
-        self.capture_images_kwargs = False
+        self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)
-        self.processed: ByteBoundedCache[int, ProcessedImage] = ByteBoundedCache(
+        self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
             PROCESSED_BYTES, operator.attrgetter("nbytes")
         )
 
@@ -57,7 +56,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what use leaves behind, so that `datasets` finds its cache again.
-        return self.__dict__ | {"images_defaults": None}
+        return self.__dict__ | {"images_defaults": {}}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

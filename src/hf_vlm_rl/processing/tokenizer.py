@@ -1,16 +1,14 @@
 """The processing class: a checkpoint's own processor that is also shaped like a tokenizer.
 
 Trainers get from it the native text (same ids, same placeholder runs) and, in place of pixel
-tensors, tickets in the one layout that every TRL version slices by image:
-
-    pixel_values     int64 (N, 1): the ticket of each image, in row order
-    image_grid_thw   int64 (N, 3): ones
+tensors, tickets in the one layout that every TRL version slices by image (see `carriers`).
 
 Saved, it is the native processor: same files, same `processor_class`.
 """
 
 import copy
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
@@ -20,11 +18,12 @@ from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped, retype
 from ..errors import ImageError
+from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
 from .deal_images import images_by_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
-from .images.read import is_image_list
+from .images.reference import is_image_list
 from .images.stored import RowNote
 from .padding import pad_batch
 from .state import ProcessingState
@@ -34,6 +33,10 @@ from .ticket_codec import TicketCodec
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
+
+
+# Set in the thread that asks what the native processor passes to `_process_images`.
+_capturing: ContextVar[bool] = ContextVar("hf_vlm_rl_capturing", default=False)
 
 
 class _Captured(Exception):
@@ -125,8 +128,8 @@ class VLMTokenizer(Retyped):
 
         Returns:
             `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
-            images `pixel_values` int64 (N, 1) tickets and `image_grid_thw` int64 (N, 3) ones.
-            Families with prefix attention have a second column: prompt tokens after the last image.
+            images `pixel_values` uint8 (N, 12), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
+            `carriers.unpack` reads them.
 
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
@@ -151,10 +154,7 @@ class VLMTokenizer(Retyped):
         batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
         if images is not None:
             # Also where all rows are empty: with an image column, TRL asks for pixel_values.
-            tickets = [ticket for row in encoded for ticket in row["tickets"]]
-            width = 2 if self._vlm.family.prefix_attention else 1
-            batch["pixel_values"] = torch.tensor(tickets, dtype=torch.int64).view(len(tickets), width)
-            batch["image_grid_thw"] = torch.ones(len(tickets), 3, dtype=torch.int64)
+            batch |= pack([carried for row in encoded for carried in row["tickets"]])
         return batch
 
     def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -256,19 +256,28 @@ class VLMTokenizer(Retyped):
         Raises:
             TicketError: If the store does not have the image.
         """
-        cached = self._vlm.processed.get(ticket)
+        key = (ticket, self.image_settings())
+        cached = self._vlm.processed.get(key)
         if cached is None:
             source = self._vlm.store.source(ticket)
             if source != ticket:
                 return self.processed(source)
             stored = self._vlm.store.get(ticket)
             cached = self._process_one(stored.image, stored.options)
-            self._vlm.processed.put(ticket, cached)
+            self._vlm.processed.put(key, cached)
         return cached
+
+    def image_settings(self) -> str:
+        """Everything the native image processor's result depends on besides the image, comparable."""
+        return f"{self._image_processor_settings()}{self._default_images_kwargs()}"
+
+    def _image_processor_settings(self) -> str:
+        values = vars(self.image_processor).items()
+        return repr([(name, value) for name, value in values if not name.startswith("_")])
 
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
-        tickets = encoded["pixel_values"][:, 0].tolist() if "pixel_values" in encoded else []
+        tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
         return encoded["input_ids"][0], tickets
 
     def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
@@ -283,14 +292,15 @@ class VLMTokenizer(Retyped):
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)
         except ValueError as error:  # ImageError included
-            raise ImageError(f"Row {index}: {error}") from error
+            raise ImageError(str(error), index) from error
         except TypeError as error:
             if not images or not kwargs.get("truncation"):
                 raise
             # Idefics3's processor looks for the end of an image that is no longer there.
             raise ImageError(
-                f"Row {index}: truncation to {kwargs.get('max_length')} tokens cut an image. "
-                "Raise max_length or drop the row."
+                f"truncation to {kwargs.get('max_length')} tokens cut an image. Raise max_length or drop the "
+                "row.",
+                index,
             ) from error
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
@@ -298,24 +308,25 @@ class VLMTokenizer(Retyped):
         row["tickets"] = self._tickets_of_row(index, row["input_ids"], out, images)
         return row
 
-    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[list[int]]:
+    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[tuple]:
         tickets = out["pixel_values"][:, 0].tolist() if images else []
         expected = sum(self.processed(ticket).tokens for ticket in tickets)
         found = ids.count(self._vlm.placeholder_id)
         if found != expected:
             raise ImageError(
-                f"Row {row} has {found} image tokens where its {len(images)} images have {expected}. "
-                "Either its text contains the placeholder literally (rephrase it), or truncation "
-                "cut an image (raise max_length)."
+                f"{found} image tokens where its {len(images)} images have {expected}. Either its text "
+                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
+                "max_length).",
+                row,
             )
         if not self._vlm.family.prefix_attention:
-            return [[ticket] for ticket in tickets]
+            return [(ticket, None) for ticket in tickets]
         tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
-        return [[ticket, tail] for ticket in tickets]
+        return [(ticket, tail) for ticket in tickets]
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.
-        if self._vlm.capture_images_kwargs:
+        if _capturing.get():
             raise _Captured(images_kwargs)
         flat = [image for row in images for image in (row if is_image_list(row) else [row])]
         defaults = self._default_images_kwargs()
@@ -353,17 +364,17 @@ class VLMTokenizer(Retyped):
 
     def _default_images_kwargs(self) -> dict[str, Any]:
         """What the native `__call__` passes to `_process_images` when the caller asks for nothing."""
-        state = self._vlm
-        if state.images_defaults is None:
-            probe = PIL.Image.new("RGB", (64, 64))
-            state.capture_images_kwargs = True
+        settings = self._image_processor_settings()
+        defaults = self._vlm.images_defaults.get(settings)
+        if defaults is None:
+            token = _capturing.set(True)
             try:
-                super().__call__(images=[[probe]], text=[self.image_token])
+                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self.image_token])
             except _Captured as captured:
-                state.images_defaults = captured.images_kwargs
+                defaults = self._vlm.images_defaults[settings] = captured.images_kwargs
             finally:
-                state.capture_images_kwargs = False
-        return dict(state.images_defaults)
+                _capturing.reset(token)
+        return dict(defaults)
 
     def _erase_tickets(self, ids: Any) -> Any:
         if isinstance(ids, torch.Tensor | np.ndarray):

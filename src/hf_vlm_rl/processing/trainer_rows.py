@@ -1,13 +1,14 @@
 """Rows of a dataset in TRL's columns, as what the model and the reward functions get."""
 
 import hashlib
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from ..errors import DataError, ImageError
 from .conversation import fill_images
-from .images.read import is_image_list
+from .images.reference import column_images
 
 COLUMNS = ("prompt", "completion", "completion_ids")
 
@@ -26,7 +27,7 @@ class Row:
     prompt: Any
     columns: dict[str, Any]
 
-    def said(self, text: str) -> Any:
+    def completion(self, text: str) -> Any:
         """A completion in the form of the prompt."""
         return text if isinstance(self.prompt, str) else [{"role": "assistant", "content": text}]
 
@@ -44,7 +45,7 @@ class Encoded:
 
     Attributes:
         input_ids: L ids.
-        tickets: (N, 1 or 2) of its N images; None without images.
+        tickets: Those of its N images, as `carriers.pack` makes them; None without images.
     """
 
     input_ids: list[int]
@@ -61,17 +62,11 @@ def read(index: int, row: Mapping[str, Any]) -> Row:
     """A dataset's row.
 
     Raises:
-        ValueError: If it has no prompt.
-        ImageError: If images and image blocks differ in number.
+        DataError: If it has no prompt; names the row.
+        ImageError: If images and image blocks differ in number; names the row.
     """
-    prompt = row.get("prompt")
-    if not prompt:
-        raise ValueError(
-            f"Row {index} has no prompt; its columns are {sorted(row)}. Expected TRL's: prompt (a string or "
-            "messages), image or images, and what the reward functions read."
-        )
-    if not isinstance(prompt, str):
-        prompt = fill_images(prompt, _images(row))
+    with naming_row(index):
+        prompt, _ = conversation(row)
     return Row(index, prompt, {name: value for name, value in row.items() if name not in COLUMNS})
 
 
@@ -79,37 +74,79 @@ def encode(processing: Any, index: int, row: Mapping[str, Any]) -> Encoded:
     """A dataset's row through the processing class.
 
     Raises:
-        ValueError: If it cannot be encoded; names the row.
+        DataError: If it cannot be encoded; names the row.
+        ImageError: If its images are unusable or do not fit its placeholders; names the row.
     """
-    try:
-        prompt = read(index, row).prompt
-        if isinstance(prompt, str):
-            images = _images(row)
-            batch = processing(text=[prompt], images=[images] if images else None)
-        else:
-            continued = prompt[-1].get("role") == "assistant"
-            batch = processing.apply_chat_template(
-                [prompt],
-                tokenize=True,
-                return_dict=True,
-                add_generation_prompt=not continued,
-                continue_final_message=continued,
-            )
-    except ValueError as error:  # ImageError included
-        # The processing class counts from 0: it saw one row.
-        message = re.sub(r"\bRow 0\b(, image|:)", rf"Row {index}\1", str(error))
-        at = "" if message.startswith(f"Row {index}") else f"Row {index}: "
-        raise type(error)(at + message) from error
+    with naming_row(index):
+        batch = tokenize(processing, *conversation(row))
     return Encoded(list(batch["input_ids"][0]), batch.get("pixel_values"))
 
 
-def _images(row: Mapping[str, Any]) -> list:
-    if row.get("images") is not None:
-        return list(row["images"]) if is_image_list(row["images"]) else [row["images"]]
-    image = row.get("image")
-    if image is None:
-        return []
-    return list(image) if is_image_list(image) else [image]
+@contextmanager
+def naming_row(index: int) -> Iterator[None]:
+    """Errors inside name the row by its index in the dataset."""
+    try:
+        yield
+    except ImageError as error:  # the processing class counts from 0: it saw one row
+        raise error.at_row(index) from error
+    except ValueError as error:
+        raise DataError(f"Row {index}: {error}") from error
+
+
+def conversation(
+    row: Mapping[str, Any], column: str = "prompt", read_image: Callable[[Any], Any] = lambda image: image
+) -> tuple[Any, list]:
+    """What a row says, with its images in place.
+
+    Args:
+        row: In TRL's columns.
+        column: "prompt" or "messages".
+        read_image: Applied to each image, also to those inside messages.
+
+    Returns:
+        A string, or messages with an image in every image block; and the images in order.
+
+    Raises:
+        DataError: If the column is not there or empty.
+        ImageError: If images and image blocks differ in number.
+    """
+    messages = row.get(column)
+    if not messages:
+        raise DataError(
+            f"no {column}; its columns are {sorted(row)}. Expected TRL's: prompt (a string or messages), "
+            "image or images, and what the rewards read; rows of messages need completions=True."
+        )
+    if isinstance(messages, str):
+        return messages, [read_image(image) for image in column_images(row)]
+    messages = fill_images(messages, column_images(row))
+    blocks = [block for message in messages for block in message.get("content") or [] if "image" in block]
+    for block in blocks:
+        block["image"] = read_image(block["image"])
+    return messages, [block["image"] for block in blocks]
+
+
+def tokenize(processing: Any, prompt: Any, images: list, **template: Any) -> Mapping[str, Any]:
+    """A prompt through the processing class, as TRL's trainers call it.
+
+    Args:
+        processing: The processing class.
+        prompt: What `conversation` gives; it may end with the beginning of an answer.
+        images: Of a prompt that is a string.
+        **template: For the chat template.
+
+    Returns:
+        A batch of one row.
+    """
+    if isinstance(prompt, str):
+        return processing(text=[prompt], images=[images] if images else None)
+    options = generation_prompt(prompt) | template
+    return processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **options)
+
+
+def generation_prompt(messages: list[dict]) -> dict[str, bool]:
+    """The chat template's arguments for messages that are to be answered, or whose answer goes on."""
+    answered = messages[-1].get("role") == "assistant"
+    return {"add_generation_prompt": not answered, "continue_final_message": answered}
 
 
 def _words(message: Mapping[str, Any]) -> str:

@@ -5,8 +5,24 @@ them raises on any completion; all of them raise `ColumnError` if the dataset la
 docs/rewards.md has the table.
 """
 
-from .answers import ExactMatchReward, NormalizedMatchReward, exact_match_reward, normalized_match_reward
-from .choice import ChoiceReward, YesNoReward, yes_no_reward
+from .answers import (
+    ExactMatchReward,
+    NormalizedMatchReward,
+    OCRReward,
+    exact_match_reward,
+    normalized_match_reward,
+    ocr_reward,
+)
+from .base import AnswerReward, Reward, RowReward
+from .box_reward import BoxReward
+from .choice import (
+    ChoiceReward,
+    MultipleChoiceReward,
+    YesNoReward,
+    multiple_choice_reward,
+    yes_no_reward,
+)
+from .columns import as_number
 from .completions import extract_answer, extract_tag, text_of
 from .compose import ComposedReward, compose
 from .detection import DetectionReward, detection_reward
@@ -14,19 +30,19 @@ from .diagnosis.batch import Diagnosis, diagnose
 from .diagnosis.run import RunDiagnosis, diagnose_history
 from .format import FormatReward, format_reward
 from .groups import GroupAccuracyReward
-from .iou import IoUReward, box_iou, inclusive_iou, iou_reward
+from .iou import IoUReward, box_iou, iou_reward
 from .json_schema import JSONSchemaReward
 from .length import CosineLengthReward, LengthReward
 from .maths import MathReward, math_reward
-from .multiple_choice import MultipleChoiceReward, multiple_choice_reward
 from .numeric import CountReward, NumericReward, count_reward, numeric_reward
-from .ocr import OCRReward, ocr_reward
 from .reasoning import AnswerAndReasoningReward
 from .repetition import RepetitionReward, repetition_reward
 from .written_boxes import WrittenBox, parse_boxes
 
 __all__ = [
     "AnswerAndReasoningReward",
+    "AnswerReward",
+    "BoxReward",
     "ChoiceReward",
     "ComposedReward",
     "CosineLengthReward",
@@ -45,9 +61,12 @@ __all__ = [
     "NumericReward",
     "OCRReward",
     "RepetitionReward",
+    "Reward",
+    "RowReward",
     "RunDiagnosis",
     "WrittenBox",
     "YesNoReward",
+    "as_number",
     "box_iou",
     "compose",
     "count_reward",
@@ -58,7 +77,6 @@ __all__ = [
     "extract_answer",
     "extract_tag",
     "format_reward",
-    "inclusive_iou",
     "iou_reward",
     "math_reward",
     "multiple_choice_reward",

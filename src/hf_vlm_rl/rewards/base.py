@@ -1,18 +1,19 @@
-"""`Reward`: what all parameterised rewards share. `RowReward`: those that look at one row at a time."""
+"""What rewards share: `Reward` all of them, `RowReward` and `AnswerReward` those that look at a row."""
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
 from .columns import read_column
-from .completions import text_of
+from .completions import extract_answer, text_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reward:
+class Reward(ABC):
     """A reward function as an object: picklable, comparable, with the `__name__` that trainers log.
 
     Args:
@@ -25,6 +26,7 @@ class Reward:
     def __name__(self) -> str:
         return self.name or re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", type(self).__name__).lower()
 
+    @abstractmethod
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """One number per completion; None for rows that this reward is not for.
 
@@ -35,7 +37,10 @@ class Reward:
         Raises:
             ColumnError: If a column is missing or holds something else than expected.
         """
-        raise NotImplementedError
+
+    def read(self, columns: Mapping[str, Any], name: str, rows: int, reader: Callable) -> list:
+        """A checked column; see `columns.read_column`."""
+        return read_column(columns, name, rows, reader, self.__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +53,21 @@ class RowReward(Reward):
 
     malformed: ClassVar[float] = 0.0
 
+    @abstractmethod
     def parse(self, text: str) -> Any | None:
         """What a completion's text says, or None if it is malformed."""
-        raise NotImplementedError
 
+    def parse_for(self, text: str, target: Any) -> Any | None:
+        """`parse`, where the row's target may help to read the text."""
+        return self.parse(text)
+
+    @abstractmethod
     def score(self, parsed: Any, target: Any) -> float:
         """The reward of a parsed completion."""
-        raise NotImplementedError
 
+    @abstractmethod
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """What each row's completion is compared with; None where the reward does not apply."""
-        raise NotImplementedError
-
-    def read(self, columns: dict[str, Any], name: str, rows: int, reader: Callable) -> list:
-        """A checked column; see `columns.read_column`."""
-        return read_column(columns, name, rows, reader, self.__name__)
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
@@ -72,11 +77,48 @@ class RowReward(Reward):
             if target is None:
                 rewards.append(None)
                 continue
-            parsed = self.parse(text_of(completion))
+            parsed = self.parse_for(text_of(completion), target)
             parses.append(parsed is not None)
             rewards.append(self.malformed if parsed is None else float(self.score(parsed, target)))
         log_parse_rate(columns, self.__name__, parses)
         return rewards
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerReward(RowReward):
+    """A `RowReward` that compares the answer in a completion with a column of the dataset.
+
+    Args:
+        column: The column with what is right.
+        tag: The tag in which the answer stands, see `extract_answer`; None for the whole completion.
+    """
+
+    column: str = "answer"
+    tag: str | None = "answer"
+
+    @abstractmethod
+    def target(self, value: Any) -> Any:
+        """A value of the column in the form that `score` compares.
+
+        Raises:
+            ValueError: If the value is something else; the message is what was expected.
+        """
+
+    @abstractmethod
+    def parse_answer(self, answer: str) -> Any | None:
+        """What an answer says, or None if it is malformed."""
+
+    def score(self, parsed: Any, target: Any) -> float:
+        """1 if the answer says what is right, else 0."""
+        return float(parsed == target)
+
+    def targets(self, columns: dict[str, Any], rows: int) -> list:
+        """What is right in each row."""
+        return self.read(columns, self.column, rows, self.target)
+
+    def parse(self, text: str) -> Any | None:
+        """What the answer in a completion's text says, or None if it is malformed."""
+        return self.parse_answer(extract_answer(text, self.tag))
 
 
 def log_parse_rate(columns: Mapping[str, Any], name: str, parses: Sequence[bool]) -> None:
@@ -104,6 +146,10 @@ def need(module: str, package: str) -> Any:
     try:
         return import_module(module)
     except ImportError as error:
-        raise ImportError(
-            f"This reward needs {package}, which is not installed: pip install 'hf-vlm-rl[rewards]'"
-        ) from error
+        raise missing(package) from error
+
+
+def missing(package: str) -> ImportError:
+    """The error for a package of the `rewards` extra that is not installed."""
+    fix = "pip install 'hf-vlm-rl[rewards]'"
+    return ImportError(f"This reward needs {package}, which is not installed: {fix}")

@@ -1,17 +1,19 @@
-"""Choice from a list of names, and yes or no."""
+"""Choices: of a list of names, yes or no, the letters of options."""
 
 import difflib
+import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .base import RowReward
-from .columns import as_text
-from .completions import extract_answer, words
+from .base import AnswerReward
+from .columns import as_text, as_texts
+from .completions import words
 
 
 @dataclass(frozen=True)
-class ChoiceReward(RowReward):
+class ChoiceReward(AnswerReward):
     """1 if the answer names the right one of a list of choices, and no other.
 
     Names are found as whole words anywhere in the answer, whatever their case, accents, apostrophes and
@@ -24,8 +26,6 @@ class ChoiceReward(RowReward):
     Args:
         choices: The names, two or more.
         aliases: Other names: choice -> its aliases.
-        column: The column with the right choice.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
 
     Raises:
         ValueError: If a name has no letters or digits, two choices share one, or an alias is of no choice.
@@ -33,8 +33,6 @@ class ChoiceReward(RowReward):
 
     choices: Sequence[str]
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    column: str = "answer"
-    tag: str | None = "answer"
     # First word -> all words of a name -> its choice.
     _names: dict[tuple, dict[tuple, str]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
@@ -60,11 +58,8 @@ class ChoiceReward(RowReward):
                 "count. Drop one, or make one an alias of the other."
             )
 
-    def targets(self, columns: dict[str, Any], rows: int) -> list:
-        """The right choice per row."""
-        return self.read(columns, self.column, rows, self._choice)
-
-    def _choice(self, value: Any) -> str:
+    def target(self, value: Any) -> str:
+        """The right choice."""
         key = tuple(words(as_text(value)))
         choice = self._names.get(key[:1], {}).get(key)
         if choice is None:
@@ -73,66 +68,123 @@ class ChoiceReward(RowReward):
             raise ValueError(f"one of the {len(self.choices)} choices or their aliases{hint}")
         return choice
 
-    def parse(self, text: str) -> str | None:
+    def parse_answer(self, answer: str) -> str | None:
         """The one choice that the answer names, as in `choices`."""
-        found = self._find(extract_answer(text, self.tag))
-        return found.pop() if len(found) == 1 else None
-
-    def _find(self, text: str) -> set[str]:
-        said, found, position = tuple(words(text)), set(), 0
-        while position < len(said):
-            names = self._names.get(said[position : position + 1], {})
-            fits = [name for name in names if said[position : position + len(name)] == name]
+        spoken, named, position = tuple(words(answer)), set(), 0
+        while position < len(spoken):
+            names = self._names.get(spoken[position : position + 1], {})
+            fits = [name for name in names if spoken[position : position + len(name)] == name]
             longest = max(fits, key=len, default=None)
             if longest is not None:
-                found.add(names[longest])
+                named.add(names[longest])
             position += len(longest or (1,))
-        return found
-
-    def score(self, parsed: str, target: str) -> float:
-        """1 or 0."""
-        return float(parsed == target)
+        return named.pop() if len(named) == 1 else None
 
 
 _YES_NO = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class YesNoReward(RowReward):
+class YesNoReward(AnswerReward):
     """1 if the answer says yes or no, rightly.
 
     Columns: `answer`: a bool, "yes" or "no" (also "true", "false").
     Range: 0 or 1.
     Malformed: 0, for an answer with neither word, or with both.
-
-    Args:
-        column: The column with the right answer.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
     """
 
-    column: str = "answer"
-    tag: str | None = "answer"
+    def target(self, value: Any) -> bool:
+        """The right answer."""
+        if isinstance(value, bool):
+            return value
+        if not isinstance(value, str) or value.strip().lower() not in _YES_NO:
+            raise ValueError('a bool, "yes" or "no"')
+        return _YES_NO[value.strip().lower()]
+
+    def parse_answer(self, answer: str) -> bool | None:
+        """What the answer says."""
+        meanings = {_YES_NO[word] for word in words(answer) if word in _YES_NO}
+        return meanings.pop() if len(meanings) == 1 else None
+
+
+# A letter of a script that puts spaces between words: "B" stands alone in "选B" and not in "AB".
+_SPACED = r"[^\W\u2e80-\ud7ff\uf900-\ufaff]"
+_END = rf"(?!{_SPACED}|['\u2019])"
+# A letter that is marked as an option: (B), **B**, \boxed{B}, $B$, B), B., B:, "b. a cat", "option b",
+# "answer is B", "Answer: b", "选B", "答案是B". After "answer", "a" and "I" before a word are words.
+# Each alternative is of bounded length: linear time.
+_MARKED = re.compile(
+    rf"(?<!{_SPACED})\(([A-Za-z])\)|\*\*([A-Za-z])\*\*|\\boxed\{{([A-Za-z])\}}|\$([A-Z])\$"
+    rf"|(?<!{_SPACED})(?<!\.)([A-Z])(?:\)|[.:](?=\s|$))|\A([a-z])[.:)](?=\s)"
+    rf"|(?i:\b(?:option|choice):?)\s([A-Za-z]){_END}"
+    rf"|(?i:\banswer(?:\sis)?:?)\s([B-HJ-Zb-hj-z]|A|[aI](?!\s\w)){_END}"
+    rf"|(?<!\u4e0d)(?:\u9009\u9879?|\u7b54\u6848[\u662f\u4e3a]?):?\s?([A-Za-z]){_END}"
+)
+# "A" and "I" before a word are words themselves.
+_ALONE = re.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z])){_END}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MultipleChoiceReward(AnswerReward):
+    r"""1 if the answer picks the right letter, and no other.
+
+    A letter counts where it is the whole answer or marked, as in `(B)`, `B.`, `**B**`, `\boxed{B}`,
+    "option b", "answer is B", "答案是B"; else where it stands alone. With `options`, the text of an option
+    stands for its letter.
+
+    Columns: `answer`: a letter from A to Z; if named, `options`: the row's list of options.
+    Range: 0 or 1.
+    Malformed: 0, for an answer with no letter or several.
+
+    Args:
+        options: The column with the texts of the options, if answers may be given as text.
+    """
+
+    options: str | None = None
+
+    def target(self, value: Any) -> str:
+        """The right letter."""
+        if not isinstance(value, str) or len(value.strip(" ().")) != 1 or not value.strip(" ().").isalpha():
+            raise ValueError("the letter of the right option, such as 'B'")
+        return value.strip(" ().").upper()
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
-        """The right answer per row, as a bool."""
-        return self.read(columns, self.column, rows, _as_yes_no)
+        """The right letter and the options (or None) per row."""
+        letters = super().targets(columns, rows)
+        if self.options is None:
+            return [None if letter is None else (letter, None) for letter in letters]
+        options = self.read(columns, self.options, rows, as_texts)
+        return [
+            None if None in (letter, texts) else (letter, texts)
+            for letter, texts in zip(letters, options, strict=True)
+        ]
 
-    def parse(self, text: str) -> bool | None:
-        """What the answer says."""
-        said = {_YES_NO[word] for word in words(extract_answer(text, self.tag)) if word in _YES_NO}
-        return said.pop() if len(said) == 1 else None
+    def parse_answer(self, answer: str) -> tuple[str | None, tuple[str, ...]] | None:
+        """The one letter that the answer picks, or None, and the answer's words."""
+        letter, spoken = _letter(answer), tuple(words(answer))
+        if letter is None and (self.options is None or not spoken):
+            return None
+        return letter, spoken
 
-    def score(self, parsed: bool, target: bool) -> float:
+    def score(self, parsed: tuple, target: tuple) -> float:
         """1 or 0."""
-        return float(parsed == target)
+        letter, spoken = parsed
+        right, options = target
+        if letter is None:
+            fits = [index for index, option in enumerate(options) if tuple(words(option)) == spoken]
+            letter = chr(ord("A") + fits[0]) if len(fits) == 1 else None
+        return float(letter == right)
 
 
-def _as_yes_no(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if not isinstance(value, str) or value.strip().lower() not in _YES_NO:
-        raise ValueError('a bool, "yes" or "no"')
-    return _YES_NO[value.strip().lower()]
+def _letter(answer: str) -> str | None:
+    answer = unicodedata.normalize("NFKC", answer).strip()  # full-width letters and punctuation are as others
+    bare = answer.strip(" \t\n().:*$\u3002")
+    if len(bare) == 1 and bare.isascii() and bare.isalpha():
+        return bare.upper()
+    letters = {letter.upper() for match in _MARKED.findall(answer) for letter in match if letter}
+    letters = letters or set(_ALONE.findall(answer))
+    return letters.pop() if len(letters) == 1 else None
 
 
 yes_no_reward = YesNoReward()
+multiple_choice_reward = MultipleChoiceReward()

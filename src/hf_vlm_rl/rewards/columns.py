@@ -2,7 +2,7 @@
 
 import math
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from ..errors import ColumnError
@@ -33,7 +33,8 @@ def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callab
             "put None into the others."
         )
     values = columns[name]
-    if isinstance(values, str | bytes | Mapping) or not hasattr(values, "__len__") or len(values) != rows:
+    # Trainers pass lists; users' own calls also arrays and columns of `datasets`.
+    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sized) or len(values) != rows:
         raise ColumnError(
             f"{reward}: the column {name!r} came as {values!r:.200}. Expected a list with one value for "
             f"each of the {rows} completions."
@@ -75,9 +76,15 @@ def as_number(value: Any) -> float:
     return float(value)
 
 
+def _as_list(value: Any) -> Any:
+    """An array of numpy, torch or others as a list; other values as they are."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
 def as_ids(value: Any) -> list:
     """Token ids."""
-    if not isinstance(value, list | tuple) and not hasattr(value, "tolist"):
+    value = _as_list(value)
+    if not isinstance(value, list | tuple):
         raise ValueError("a list of token ids, as trainers pass it")
     return list(value)
 
@@ -85,7 +92,7 @@ def as_ids(value: Any) -> list:
 def as_box(value: Any) -> tuple[float, float, float, float]:
     """`[x1, y1, x2, y2]` with x1 < x2 and y1 < y2."""
     expected = ValueError("a box [x1, y1, x2, y2] of finite numbers with x1 < x2 and y1 < y2")
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = _as_list(value)
     if not isinstance(value, list | tuple) or len(value) != 4:
         raise expected
     try:
@@ -99,7 +106,7 @@ def as_box(value: Any) -> tuple[float, float, float, float]:
 
 def as_boxes(value: Any) -> list[tuple[float, float, float, float]]:
     """A list of boxes, maybe empty."""
-    value = value.tolist() if hasattr(value, "tolist") else value
+    value = _as_list(value)
     if not isinstance(value, list | tuple):
         raise ValueError("a list of boxes [x1, y1, x2, y2]")
     return [as_box(box) for box in value]

@@ -18,10 +18,10 @@ class ComposedReward(Reward):
     Malformed: what the parts make of it.
 
     Args:
-        rewards: The parts.
-        weights: One factor per part, for a sum.
+        rewards: The parts; this and the others are the arguments of `compose`.
+        weights: One factor per part; for a product, ones.
         how: "sum" or "product".
-        gate: A further reward that must give at least 1, or the row gets `closed`.
+        gate: A further reward, or None.
         closed: The reward of a row that the gate stops.
     """
 
@@ -38,8 +38,8 @@ class ComposedReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`. Parts that abstain from a row do not count in it; if all do, it is None."""
-        given = [reward(completions=completions, **columns) for reward in self.rewards]
-        rows = [self._of(values) for values in zip(*given, strict=True)]
+        parts = [reward(completions=completions, **columns) for reward in self.rewards]
+        rows = [self._combined(values) for values in zip(*parts, strict=True)]
         if self.gate is None:
             return rows
         gates = self.gate(completions=completions, **columns)
@@ -48,15 +48,12 @@ class ComposedReward(Reward):
             for value, gate in zip(rows, gates, strict=True)
         ]
 
-    def _of(self, values: tuple[float | None, ...]) -> float | None:
-        counted = [
-            (value, weight) for value, weight in zip(values, self.weights, strict=True) if value is not None
-        ]
-        if not counted:
+    def _combined(self, values: tuple[float | None, ...]) -> float | None:
+        pairs = zip(values, self.weights, strict=True)
+        weighted = [value * weight for value, weight in pairs if value is not None]
+        if not weighted:
             return None
-        if self.how == "product":
-            return math.prod(value for value, _ in counted)
-        return sum(value * weight for value, weight in counted)
+        return math.prod(weighted) if self.how == "product" else sum(weighted)
 
 
 def compose(

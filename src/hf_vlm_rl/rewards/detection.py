@@ -7,19 +7,20 @@ from typing import Any
 import numpy as np
 
 from ..errors import ColumnError
-from ..families.box_coordinates import BoxCoordinates
-from .base import RowReward, need
+from .base import need
+from .box_reward import BoxReward
 from .columns import as_boxes, as_texts
-from .completions import extract_answer, strip_fence, words
+from .completions import strip_fence, words
 from .iou import box_iou
-from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, in_pixels, parse_boxes
 
 COCO = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))
-_NOTHING = ("[]", "none", "no objects")
+# What models write where there is nothing to find, without white space, case and full stop.
+_NOTHING = frozenset(("[]", "none", "null", "noobjects"))
 
 
 @dataclass(frozen=True, kw_only=True)
-class DetectionReward(RowReward):
+class DetectionReward(BoxReward):
     """How well the answer's boxes match the right ones, one to one, with a price for missing and extra ones.
 
     Boxes (of equal labels, if there are labels) are matched so that the sum of IoUs is greatest. A pair earns
@@ -28,32 +29,27 @@ class DetectionReward(RowReward):
 
     Columns: `boxes`: lists of [x1, y1, x2, y2] in pixels of the original image; `labels`, if named: a
         string per box; with `coordinates`, the image's size as for `IoUReward`.
-    Range: [0, 1]. Where there is nothing to find, an answer of "[]" or "none" is right.
+    Range: [0, 1]. Where there is nothing to find, an answer of "[]", "none", "null" or "no objects" is right.
     Malformed: 0, for no box where there is one, or more than 1,000.
 
     Needs scipy.
 
     Args:
-        coordinates: What the model's numbers mean; None: the same as the column's.
         thresholds: IoUs that earn credit.
         missing: Weight of right boxes without a partner.
         extra: Weight of written boxes without a partner.
         labels: The column with the labels, or None if boxes have none. Case and punctuation do not count.
-        column: The column with the right boxes.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
 
     Raises:
         ImportError: If scipy is not installed.
         ValueError: If there is no threshold, or a weight is negative.
     """
 
-    coordinates: BoxCoordinates | None = None
     thresholds: Sequence[float] = COCO
     missing: float = 1.0
     extra: float = 1.0
     labels: str | None = None
     column: str = "boxes"
-    tag: str | None = "answer"
 
     def __post_init__(self):
         if not self.thresholds or not all(0 < each <= 1 for each in self.thresholds):
@@ -61,15 +57,17 @@ class DetectionReward(RowReward):
         if self.missing < 0 or self.extra < 0:
             raise ValueError(f"Got missing={self.missing}, extra={self.extra}. Expected 0 or more.")
 
+    target = staticmethod(as_boxes)
+
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right boxes, their labels and the image's size per row."""
-        boxes = self.read(columns, self.column, rows, as_boxes)
+        boxes = super().targets(columns, rows)
         labels: list = [()] * rows
         if self.labels is not None:
             labels = self.read(columns, self.labels, rows, lambda value: as_texts(value) if value else ())
-            for row, (own, names) in enumerate(zip(boxes, labels, strict=True)):
-                self._check(row, own, names)
-        sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
+            for row, (right, names) in enumerate(zip(boxes, labels, strict=True)):
+                self._check(row, right, names)
+        sizes = self.sizes(columns, boxes)
         return [None if None in row else row for row in zip(boxes, labels, sizes, strict=True)]
 
     def _check(self, row: int, boxes: list | None, names: tuple | None) -> None:
@@ -79,14 +77,14 @@ class DetectionReward(RowReward):
                 f"{self.labels!r}. Expected one label per box."
             )
 
-    def parse(self, text: str) -> list[WrittenBox] | None:
+    def parse_answer(self, answer: str) -> list[WrittenBox] | None:
         """The answer's boxes; an empty list if it says that there are none."""
-        answer = extract_answer(text, self.tag)
-        found = parse_boxes(answer)
-        return found or ([] if strip_fence(answer).lower() in _NOTHING else None)
+        boxes = parse_boxes(answer)
+        written = "".join(strip_fence(answer).lower().split()).rstrip(".")
+        return boxes or ([] if written in _NOTHING else None)
 
     def score(self, parsed: list[WrittenBox], target: tuple) -> float:
-        """The reward, see above."""
+        """What the pairs earn, over pairs and the price of missing and extra boxes."""
         right, names, size = target
         if not right:
             return float(not parsed)
@@ -94,8 +92,8 @@ class DetectionReward(RowReward):
         written = [(box, label) for box, label in pairs if box is not None]
         ious = box_iou([box for box, _ in written], right)
         if self.labels is not None:
-            said, expected = [words(label) for _, label in written], [words(name) for name in names]
-            ious *= np.array([[a == b for b in expected] for a in said]).reshape(ious.shape)
+            labels, expected = [words(label) for _, label in written], [words(name) for name in names]
+            ious *= np.array([[a == b for b in expected] for a in labels]).reshape(ious.shape)
         matched = ious[need("scipy.optimize", "scipy").linear_sum_assignment(-ious)]
         earned = [sum(iou >= each for each in self.thresholds) / len(self.thresholds) for iou in matched]
         # A pair that reaches no threshold is one missing box and one extra.

@@ -11,7 +11,7 @@ from ..errors import ColumnError
 from .base import Reward
 
 # Differ between the completions of one prompt, or are no columns.
-_OWN = frozenset(("completions", "completion_ids", "environments", "prompts"))
+_VARYING = frozenset(("completions", "completion_ids", "environments", "prompts"))
 
 
 def groups_of(
@@ -40,7 +40,7 @@ def groups_of(
     lists = [prompts] + [
         values
         for name, values in (columns or {}).items()
-        if name not in _OWN and isinstance(values, list) and len(values) == rows
+        if name not in _VARYING and isinstance(values, list) and len(values) == rows
     ]
     changes = [
         row for row in range(1, rows) if not all(_same(values[row - 1], values[row]) for values in lists)
@@ -57,7 +57,7 @@ def _same(a: Any, b: Any) -> bool:
         return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     if isinstance(a, PIL.Image.Image) and isinstance(b, PIL.Image.Image):
         return a.size == b.size and a.mode == b.mode and a.tobytes() == b.tobytes()
-    if hasattr(a, "tolist") and hasattr(b, "tolist"):
+    if hasattr(a, "tolist") and hasattr(b, "tolist"):  # arrays of numpy, torch or others
         return a.shape == b.shape and a.tolist() == b.tolist()
     return type(a) is type(b) and (a == b or a != a)  # nan too
 
@@ -98,10 +98,10 @@ class GroupAccuracyReward(Reward):
         """See `Reward`. Rows from which `reward` abstains do not count in their group."""
         if "prompts" not in columns:
             raise ColumnError(f"{self.__name__} finds groups by `prompts`, which is missing. Pass prompts=.")
-        given = self.reward(completions=completions, **columns)
-        rewards: list[float | None] = [None] * len(given)
+        judged = self.reward(completions=completions, **columns)
+        rewards: list[float | None] = [None] * len(judged)
         for group in groups_of(columns["prompts"], columns, self.num_generations):
-            right = {row: given[row] >= self.threshold for row in group if given[row] is not None}
+            right = {row: judged[row] >= self.threshold for row in group if judged[row] is not None}
             share = sum(right.values()) / max(len(right), 1)
             for row, is_right in right.items():
                 rewards[row] = share**self.power if is_right else 0.0

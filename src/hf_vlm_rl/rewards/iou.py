@@ -2,15 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from ..families.box_coordinates import BoxCoordinates
-from .base import RowReward
+from .box_reward import BoxReward
 from .columns import as_box
-from .completions import extract_answer
-from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
 
@@ -25,21 +23,9 @@ def box_iou(a: Boxes, b: Boxes) -> np.ndarray:
         b: (M, 4).
     """
     a, b = _array(a), _array(b)
-    inter = _overlap(a, b, 0)
+    inter = _overlap(a, b)
     union = _area(a)[:, None] + _area(b)[None] - inter
     return np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
-
-
-def inclusive_iou(a: Boxes, b: Boxes) -> np.ndarray:
-    """What many R1-style scripts compute, for comparison only: (N, M), of any size.
-
-    The intersection counts pixels inclusively (+1 on each side), the areas do not, so values are too high: of
-    small boxes above 1, or below 0. Where the union is 0, so is the value.
-    """
-    a, b = _array(a), _array(b)
-    inter = _overlap(a, b, 1)
-    union = _area(a)[:, None] + _area(b)[None] - inter
-    return np.divide(inter, union, out=np.zeros_like(inter), where=union != 0)
 
 
 def _array(boxes: Boxes) -> np.ndarray:
@@ -50,60 +36,49 @@ def _area(boxes: np.ndarray) -> np.ndarray:
     return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
 
 
-def _overlap(a: np.ndarray, b: np.ndarray, extra: float) -> np.ndarray:
+def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    return np.clip(high - low + extra, 0, None).prod(axis=-1)
-
-
-_DEFINITIONS = {"standard": box_iou, "inclusive": inclusive_iou}
+    return np.clip(high - low, 0, None).prod(axis=-1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class IoUReward(RowReward):
+class IoUReward(BoxReward):
     """Intersection over union of the answer's one box with the right one.
 
     For the syntaxes of boxes see `parse_boxes`.
 
     Columns: `box`: [x1, y1, x2, y2] in pixels of the original image; with `coordinates`, the image's size
         as `image_size` (width, height), as `width` and `height`, or as `image` or `images` themselves.
-    Range: [0, 1]; with `threshold`, 0 or 1; with definition="inclusive", any.
+    Range: [0, 1]; with `threshold`, 0 or 1.
     Malformed: 0, for no box, two different ones, or corners out of order.
 
     Args:
-        coordinates: What the model's numbers mean; None: the same as the column's.
         threshold: If given, 1 from this IoU on, and 0 below.
-        definition: "standard"; "inclusive" is the widely copied variant, see `inclusive_iou`: to compare
-            with, not to train on.
-        column: The column with the right box.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
 
     Raises:
-        ValueError: If the definition or the threshold is another.
+        ValueError: If the threshold is not more than 0 and at most 1.
     """
 
-    coordinates: BoxCoordinates | None = None
     threshold: float | None = None
-    definition: Literal["standard", "inclusive"] = "standard"
     column: str = "box"
-    tag: str | None = "answer"
 
     def __post_init__(self):
-        if self.definition not in _DEFINITIONS:
-            raise ValueError(f"Got definition={self.definition!r}. Expected one of {list(_DEFINITIONS)}.")
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected more than 0 and at most 1, or None.")
 
+    target = staticmethod(as_box)
+
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right box and the image's size (or None) per row."""
-        boxes = self.read(columns, self.column, rows, as_box)
-        sizes = image_sizes(columns, rows, self.__name__) if self.coordinates else [()] * rows
+        boxes = super().targets(columns, rows)
+        sizes = self.sizes(columns, [box and [box] for box in boxes])
         return [None if None in pair else pair for pair in zip(boxes, sizes, strict=True)]
 
-    def parse(self, text: str) -> WrittenBox | None:
+    def parse_answer(self, answer: str) -> WrittenBox | None:
         """The one box of the answer."""
-        found = parse_boxes(extract_answer(text, self.tag)) or []
-        return found[0] if len({box.numbers for box in found}) == 1 else None
+        boxes = parse_boxes(answer) or []
+        return boxes[0] if len({box.numbers for box in boxes}) == 1 else None
 
     def score(self, parsed: WrittenBox, target: tuple) -> float:
         """The IoU."""
@@ -111,7 +86,7 @@ class IoUReward(RowReward):
         box = in_pixels(parsed, self.coordinates, size)
         if box is None:
             return 0.0
-        value = float(_DEFINITIONS[self.definition]([box], [right])[0, 0])
+        value = float(box_iou([box], [right])[0, 0])
         return value if self.threshold is None else float(value >= self.threshold)
 
 

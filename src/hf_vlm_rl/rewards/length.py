@@ -6,13 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Reward
-from .columns import as_ids, read_column
+from .columns import as_ids
 
-
-def _lengths(columns: dict[str, Any], rows: int, name: str) -> list[int | None]:
-    # The trainer's own column: ids lose nothing that decoding drops.
-    ids = read_column(columns, "completion_ids", rows, as_ids, name)
-    return [None if each is None else len(each) for each in ids]
+# The trainer's own column: ids lose nothing that decoding drops.
+_IDS = "completion_ids"
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,10 @@ class LengthReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
-        lengths = _lengths(columns, len(completions), self.__name__)
-        return [None if length is None else self._of(length) for length in lengths]
+        every = self.read(columns, _IDS, len(completions), as_ids)
+        return [None if ids is None else self._score(len(ids)) for ids in every]
 
-    def _of(self, length: int) -> float:
+    def _score(self, length: int) -> float:
         outside = max(self.shortest - length, length - self.longest, 0)
         return 1.0 if not outside else max(0.0, 1 - outside / self.margin) if self.margin else 0.0
 
@@ -86,15 +83,13 @@ class CosineLengthReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
-        lengths = _lengths(columns, len(completions), self.__name__)
-        given = self.reward(completions=completions, **columns)
+        every = self.read(columns, _IDS, len(completions), as_ids)
+        rewards = self.reward(completions=completions, **columns)
         return [
-            None
-            if None in (value, length)
-            else self._of(self.right if value >= self.threshold else self.wrong, length)
-            for value, length in zip(given, lengths, strict=True)
+            None if reward is None or ids is None else self._score(reward >= self.threshold, len(ids))
+            for reward, ids in zip(rewards, every, strict=True)
         ]
 
-    def _of(self, ends: tuple[float, float], length: int) -> float:
-        short, long = ends
+    def _score(self, is_right: bool, length: int) -> float:
+        short, long = self.right if is_right else self.wrong
         return long + (short - long) * (1 + math.cos(math.pi * min(length / self.longest, 1))) / 2

@@ -6,13 +6,12 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-from .base import RowReward
+from .base import AnswerReward
 from .columns import as_number
-from .completions import extract_answer
 
 # Possessive quantifiers and the look-behind: each number is tried once, in linear time. What goes on with
-# more digits is no number: versions, decimal commas, more than 15 digits.
-_END = r"(?![.,]?\d)"
+# more digits is no number: versions, decimal commas, more than 15 digits. Nor is a factorial: 5! is not 5.
+_END = r"(?![.,]?\d|!)"
 _DIGITS = rf"(?:\d{{1,3}}(?:,\d{{3}})++|\d{{1,15}}+)(?:\.\d{{1,15}}+)?(?:[eE][-+]?\d{{1,3}}+)?{_END}"
 _NUMBER = re.compile(
     rf"(?<![\w.,])(?P<sign>[-+])?(?:[$\u20ac\u00a3\u00a5]\s?)?(?P<value>{_DIGITS}|\.\d{{1,15}}+{_END})"
@@ -42,10 +41,10 @@ def parse_quantities(text: str) -> list[Quantity]:
     """The numbers in a text, in order.
 
     Understood are signs, decimals, thousands with commas, exponents, fractions (1/2), currency signs before
-    and a unit behind. A comma is never a decimal point.
+    and a unit behind. A comma is never a decimal point; "5!" is a factorial and no number.
     """
     text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").replace("\u2044", "/")
-    found = []
+    quantities = []
     for match in _NUMBER.finditer(text):
         value = float(match["value"].replace(",", ""))
         over = match["over"]
@@ -55,25 +54,16 @@ def parse_quantities(text: str) -> list[Quantity]:
                 continue
             value /= divisor
         if math.isfinite(value):
-            found.append(Quantity(-value if match["sign"] == "-" else value, match["unit"] or ""))
-    return found
-
-
-def _as_quantity(value: Any) -> Quantity:
-    if not isinstance(value, str):
-        return Quantity(as_number(value))
-    found = parse_quantities(value)
-    if len(found) != 1:
-        raise ValueError("a number, or a text with one number, such as '12.5 km'")
-    return found[0]
+            quantities.append(Quantity(-value if match["sign"] == "-" else value, match["unit"] or ""))
+    return quantities
 
 
 @dataclass(frozen=True, kw_only=True)
-class NumericReward(RowReward):
+class NumericReward(AnswerReward):
     """1 if the last number of the answer is the right one, within a tolerance.
 
     A percent sign on one side only is read both ways: "12 %" is right for 12 and for 0.12. Of other units,
-    two that differ are wrong; a missing one is fine.
+    two that differ are wrong; a missing one is fine. "5!" is a factorial: no number, and not 5.
 
     Columns: `answer`: a number, or a text with one, such as "12.5 km".
     Range: 0 or 1.
@@ -82,27 +72,27 @@ class NumericReward(RowReward):
     Args:
         rel_tol: Tolerance relative to the right number; 0.05 is the field's for charts.
         abs_tol: Absolute tolerance.
-        column: The column with the right number.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
     """
 
     rel_tol: float = 1e-6
     abs_tol: float = 1e-9
-    column: str = "answer"
-    tag: str | None = "answer"
 
     def __post_init__(self):
         if not (0 <= self.rel_tol < math.inf and 0 <= self.abs_tol < math.inf):
             raise ValueError(f"Got the tolerances {self.rel_tol} and {self.abs_tol}. Expected 0 or more.")
 
-    def targets(self, columns: dict[str, Any], rows: int) -> list:
-        """The right quantity per row."""
-        return self.read(columns, self.column, rows, _as_quantity)
+    def target(self, value: Any) -> Quantity:
+        """The right quantity."""
+        if not isinstance(value, str):
+            return Quantity(as_number(value))
+        quantities = parse_quantities(value)
+        if len(quantities) != 1:
+            raise ValueError("a number, or a text with one number, such as '12.5 km'")
+        return quantities[0]
 
-    def parse(self, text: str) -> Quantity | None:
+    def parse_answer(self, answer: str) -> Quantity | None:
         """The last number of the answer."""
-        found = parse_quantities(extract_answer(text, self.tag))
-        return found[-1] if found else None
+        return (parse_quantities(answer) or [None])[-1]
 
     def score(self, parsed: Quantity, target: Quantity) -> float:
         """1 or 0."""
@@ -119,7 +109,7 @@ class NumericReward(RowReward):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountReward(RowReward):
+class CountReward(AnswerReward):
     """How well the last number of the answer counts.
 
     Columns: `answer`: a whole number, 0 or more.
@@ -128,24 +118,22 @@ class CountReward(RowReward):
 
     Args:
         partial: Credit for near misses.
-        column: The column with the right number.
-        tag: Where the answer stands, see `extract_answer`; None for the whole completion.
     """
 
     partial: bool = False
-    column: str = "answer"
-    tag: str | None = "answer"
 
-    def targets(self, columns: dict[str, Any], rows: int) -> list:
-        """The right number per row."""
-        return self.read(columns, self.column, rows, _as_count)
+    def target(self, value: Any) -> int:
+        """The right number."""
+        number = float(value) if isinstance(value, str) and value.strip().isdecimal() else as_number(value)
+        if number < 0 or not number.is_integer():
+            raise ValueError("a whole number, 0 or more")
+        return int(number)
 
-    def parse(self, text: str) -> int | None:
+    def parse_answer(self, answer: str) -> int | None:
         """The last whole number of the answer; if there are no digits, the last number word."""
-        answer = extract_answer(text, self.tag)
-        found = parse_quantities(answer)
-        if found:
-            value = found[-1].value
+        quantities = parse_quantities(answer)
+        if quantities:
+            value = quantities[-1].value
             return int(value) if value.is_integer() and value >= 0 else None
         counts = [_COUNTS[word] for word in _WORD.findall(answer.lower()) if word in _COUNTS]
         return counts[-1] if counts else None
@@ -155,13 +143,6 @@ class CountReward(RowReward):
         if not self.partial:
             return float(parsed == target)
         return max(0.0, 1 - abs(parsed - target) / max(target, 1))
-
-
-def _as_count(value: Any) -> int:
-    number = float(value) if isinstance(value, str) and value.strip().isdecimal() else as_number(value)
-    if number < 0 or not number.is_integer():
-        raise ValueError("a whole number, 0 or more")
-    return int(number)
 
 
 numeric_reward = NumericReward()

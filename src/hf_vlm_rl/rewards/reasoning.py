@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .base import Reward
-from .columns import as_texts, read_column
+from .columns import as_texts
 from .completions import MAX_CHARS, extract_tag, text_of, words
 
 
@@ -38,22 +38,22 @@ class AnswerAndReasoningReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """See `Reward`."""
-        given = self.reward(completions=completions, **columns)
+        rewards = self.reward(completions=completions, **columns)
         rows = len(completions)
-        names = [()] * rows
+        mentions = [()] * rows
         if self.mentions is not None:
-            names = read_column(columns, self.mentions, rows, as_texts, self.__name__)
+            mentions = self.read(columns, self.mentions, rows, as_texts)
         return [
-            value + self.bonus
-            if value is not None and value >= self.threshold and self._reasons(text_of(completion), of_row)
-            else value
-            for value, completion, of_row in zip(given, completions, names, strict=True)
+            reward + self.bonus
+            if reward is not None and reward >= self.threshold and self._reasons(text_of(completion), names)
+            else reward
+            for reward, completion, names in zip(rewards, completions, mentions, strict=True)
         ]
 
     def _reasons(self, text: str, names: tuple[str, ...] | None) -> bool:
-        said = words((extract_tag(text, self.tag) or "")[-MAX_CHARS:])
-        if len(said) < self.min_words:
+        reasoning = words((extract_tag(text, self.tag) or "")[-MAX_CHARS:])
+        if len(reasoning) < self.min_words:
             return False
         # Spaces on both sides: whole words.
-        spaced = f" {' '.join(said)} "
+        spaced = f" {' '.join(reasoning)} "
         return not names or any(f" {' '.join(words(name))} " in spaced for name in names)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from .base import Reward
-from .columns import as_ids, read_column
+from .columns import as_ids
 from .completions import MAX_CHARS, text_of, words
 
 # Enough to see a loop; keeps the cost of a runaway completion small.
@@ -41,10 +41,10 @@ class RepetitionReward(Reward):
         if self.unit == "words":
             units = [words(text_of(completion)[-MAX_CHARS:]) for completion in completions]
         else:
-            units = read_column(columns, "completion_ids", len(completions), as_ids, self.__name__)
-        return [None if each is None else self._of(each[-_MAX_UNITS:]) for each in units]
+            units = self.read(columns, "completion_ids", len(completions), as_ids)
+        return [None if row is None else self._score(row[-_MAX_UNITS:]) for row in units]
 
-    def _of(self, units: list) -> float:
+    def _score(self, units: list) -> float:
         total = len(units) - self.n + 1
         if total < 1:
             return 0.0

@@ -1,15 +1,14 @@
 """Boxes in what a model wrote, in the syntaxes of the families, and the sizes of their images."""
 
-import io
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import PIL.Image
-
-from ..errors import ColumnError
+from ..errors import ColumnError, ImageError
 from ..families.box_coordinates import BoxCoordinates
+from ..processing.images.reference import as_list
+from ..processing.images.size import image_size
 from .columns import read_column
 from .completions import strip_fence
 
@@ -25,7 +24,6 @@ _LABEL = re.compile(
     r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(["'])((?:(?!\1)[^{}]){0,200}+)\1"""
 )
 _MARKUP = re.compile(r"<[^<>]{1,40}+>")
-_EXIF_ORIENTATION = 0x0112
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,8 @@ def parse_boxes(text: str) -> list[WrittenBox] | None:
         The boxes in order; None if there are more than `MAX_BOXES`.
     """
     text = strip_fence(text)
-    found = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
-    return found if len(found) <= MAX_BOXES else None
+    boxes = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
+    return boxes if len(boxes) <= MAX_BOXES else None
 
 
 def _with_tokens(text: str) -> list[WrittenBox]:
@@ -64,22 +62,22 @@ def _with_tokens(text: str) -> list[WrittenBox]:
 
 
 def _in_objects(text: str) -> list[WrittenBox]:
-    found = []
+    boxes = []
     for match in _OBJECT.finditer(text):
         label = _LABEL.search(match[0])
         name = label[2].strip() if label else ""
-        found += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
-    return found
+        boxes += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
+    return boxes
 
 
 def _in_brackets(text: str) -> list[WrittenBox]:
-    found, end = [], 0
+    boxes, end = [], 0
     for match in _FOUR.finditer(text):
         # A label stands before its boxes.
         label = _clean(_MARKUP.sub(" ", text[max(end, match.start() - 200) : match.start()]))
-        found.append(WrittenBox(_floats(match.groups()), label or (found[-1].label if found else "")))
+        boxes.append(WrittenBox(_floats(match.groups()), label or (boxes[-1].label if boxes else "")))
         end = match.end()
-    return found
+    return boxes
 
 
 def _floats(numbers: tuple[str, ...]) -> tuple[float, float, float, float]:
@@ -137,18 +135,10 @@ def _as_size(value: Any) -> tuple[int, int]:
 
 
 def _size_of_image(value: Any) -> tuple[int, int]:
-    expected = ValueError("one PIL image, or one {'bytes': ...}; for others, add a column image_size")
-    if isinstance(value, list | tuple):
-        if len(value) != 1:
-            raise expected
-        value = value[0]
-    if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes):
-        try:
-            value = PIL.Image.open(io.BytesIO(value["bytes"]))  # reads the header only
-        except OSError:
-            raise expected from None
-    if not isinstance(value, PIL.Image.Image):
-        raise expected
-    # The model sees it upright.
-    turned = value.getexif().get(_EXIF_ORIENTATION, 1) in (5, 6, 7, 8)
-    return (value.height, value.width) if turned else value.size
+    images = as_list(value)
+    try:
+        if len(images) == 1:
+            return image_size(images[0], fetch=False)
+    except ImageError:  # told below, with the column's row
+        pass
+    raise ValueError("one image that can be read here; for others, add a column image_size")

@@ -1,1 +1,34 @@
-"""Models that give rows a number, for trainers that want one: value, reward and critic."""
+"""Models that give rows a number, for trainers that want a model where others take functions.
+
+Which one to take:
+
+- `RewardFunctionModel`: PPO's `reward_model` where a function can tell what is right: an answer that is
+  compared, a box, a format. Nothing is loaded or trained. GRPO and RLOO take the functions themselves.
+- `AutoVLMRewardModel`: where only people can tell. Train it on pairs of answers with `RewardTrainer`; it is
+  then PPO's `reward_model`.
+- `shared_critic`: PPO's `value_model` if the policy trains an adapter. It is a second adapter on the policy's
+  own frozen weights, so it costs an adapter's memory.
+- `AutoVLMValueModel`: PPO's `value_model` otherwise: all weights of the policy are trained, or the critic
+  starts from another checkpoint. It costs a second model's memory.
+"""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import loaded_on_use
+
+if TYPE_CHECKING:
+    from .critic import shared_critic
+    from .load import AutoVLMRewardModel, AutoVLMValueModel
+    from .reward_functions import RewardFunctionModel
+
+# Loaded on first use: the models need torch and transformers.
+_HOME = {
+    "AutoVLMRewardModel": "load",
+    "AutoVLMValueModel": "load",
+    "RewardFunctionModel": "reward_functions",
+    "shared_critic": "critic",
+}
+
+__all__ = ["AutoVLMRewardModel", "AutoVLMValueModel", "RewardFunctionModel", "shared_critic"]
+
+__getattr__ = loaded_on_use(__name__, _HOME)

@@ -13,12 +13,11 @@ from transformers.models.auto.modeling_auto import (
 
 from ..errors import CheckpointError, UnsupportedModelError
 from ..families import VLMFamily
-from ..families.registry import family_for
 from ..loading.adapters import find_adapter
 from ..loading.formats import ORIGINAL_FORMATS
-from ..loading.location import HUB_ARGUMENTS, file_arguments
+from ..loading.location import HUB_ARGUMENTS, file_arguments, read_config
 from ..loading.quantization import decoder_only, finish_quantised
-from ..loading.stock import load_processor, stock_class
+from ..loading.stock import family_of, load_processor, stock_class
 from ..policy.backbone import make_backbone
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
@@ -79,15 +78,15 @@ class AutoVLMValueModel:
                 "if the adapter was trained on a value model, PeftModel.from_pretrained(model, adapter); or "
                 "save AutoVLMPolicy.from_pretrained(adapter, merge=True) and load that here."
             )
-        config_dict, _ = PreTrainedConfig.get_config_dict(source, **located)
-        model_type = config_dict.get("model_type")
+        config_dict = read_config(source, located)
+        model_type = config_dict["model_type"]
         if model_type in ORIGINAL_FORMATS:
             raise UnsupportedModelError(
                 f"{source!r} is in the original format {model_type!r}. Save it in transformers' format "
                 "first: policy = AutoVLMPolicy.from_pretrained(...), policy.save_pretrained(directory), "
                 "policy.processing_class.save_pretrained(directory)."
             )
-        family = family_for(model_type, source)
+        family = family_of(config_dict, source)
         config = kwargs.pop("config", None)
         if config is None:
             config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)

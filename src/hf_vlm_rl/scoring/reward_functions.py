@@ -1,15 +1,15 @@
-"""`RewardFunctionModel`: ordinary TRL reward functions where PPO wants a reward model."""
+"""`RewardFunctionModel`: ordinary TRL reward functions where PPO wants a reward model, and their log."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import nn
+from transformers import TrainerCallback
 from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import RewardError
 from ..processing.encoded_rows import read_rows
-from ..reward_log import RewardLog
 from ..rewards.calling import call, columns_as_lists, unique_names
 
 
@@ -60,8 +60,8 @@ class RewardFunctionModel(nn.Module):
             )
         names = unique_names(functions)
         self.callback = RewardLog(names)
-        self.functions = _Functions(list(zip(names, functions, weights, strict=True)), processing_class)
-        self.functions.log = self.callback
+        weighed = list(zip(names, functions, weights, strict=True))
+        self.functions = _Functions(weighed, processing_class, self.callback)
         self.score = nn.Identity()
 
     def log_to(self, trainer: Any) -> None:
@@ -79,12 +79,11 @@ class RewardFunctionModel(nn.Module):
 class _Functions(nn.Module):
     """Where PPO expects the reward model's backbone."""
 
-    log: RewardLog
-
-    def __init__(self, functions: list[tuple[str, Callable, float]], processing_class: Any):
+    def __init__(self, named: list[tuple[str, Callable, float]], processing_class: Any, log: "RewardLog"):
         super().__init__()
-        self.named = functions
+        self.named = named
         self.processing_class = processing_class
+        self.log = log
 
     @torch.no_grad()
     def forward(
@@ -98,7 +97,8 @@ class _Functions(nn.Module):
             **kwargs: Ignored; what PPO passes to a decoder.
 
         Raises:
-            RewardError: If a function fails (see `reward_calls`), or all abstain from a row.
+            RewardError: If a function raises or returns something else than one finite number or None for
+                each row, or if all functions abstain from a row.
             TicketError: If a row's prompt is unknown or damaged.
         """
         rows = read_rows(self.processing_class, input_ids, attention_mask)
@@ -111,17 +111,60 @@ class _Functions(nn.Module):
             "completions": [[{"role": "assistant", "content": text}] for text in texts],
             "completion_ids": [row.completion_ids for row in rows],
         }
-        given = [call(function, name, arguments | columns) for name, function, _ in self.named]
+        rewards = [call(function, name, arguments | columns) for name, function, _ in self.named]
         totals = []
-        for row, of_row in enumerate(zip(*given, strict=True)):
+        for row, of_row in enumerate(zip(*rewards, strict=True)):
             pairs = zip(of_row, self.named, strict=True)
-            counted = [weight * reward for reward, (_, _, weight) in pairs if reward is not None]
-            if not counted:
+            weighted = [weight * reward for reward, (_, _, weight) in pairs if reward is not None]
+            if not weighted:
                 raise RewardError(
                     f"Row {row} (columns {dict(rows[row].note.columns)!r:.300}): every reward function "
                     f"returned None ({', '.join(self.log.names)}). Expected a reward from at least one."
                 )
-            totals.append(sum(counted))
-        self.log.add(given)
-        rewards = torch.tensor(totals, dtype=torch.float32, device=input_ids.device)
-        return BaseModelOutput(hidden_states=(rewards[:, None, None].expand(*input_ids.shape, 1),))
+            totals.append(sum(weighted))
+        self.log.add(rewards)
+        scores = torch.tensor(totals, dtype=torch.float32, device=input_ids.device)
+        return BaseModelOutput(hidden_states=(scores[:, None, None].expand(*input_ids.shape, 1),))
+
+
+class RewardLog(TrainerCallback):
+    """Adds `rewards/<name>/mean` to every log entry of a trainer.
+
+    The mean is over the rows of the step in which a function did not abstain, on all processes.
+
+    Args:
+        names: Of the reward functions.
+    """
+
+    def __init__(self, names: Sequence[str]):
+        self.names = list(names)
+        self._rows: list[tuple[float | None, ...]] = []
+
+    def __deepcopy__(self, memo: dict) -> "RewardLog":
+        return self  # a callback and the model that feeds it stay one
+
+    def add(self, rewards: Sequence[Sequence[float | None]]) -> None:
+        """Take in a batch: per function, one reward per row."""
+        self._rows += zip(*rewards, strict=True)
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: dict | None = None, **kwargs: Any) -> None:
+        """Put the means into `logs`, for callbacks that follow, and into `state.log_history`."""
+        # PPO also scores evaluation samples. It does so before a step's own rows, which come last. Its
+        # arguments alone have `local_batch_size`; in other trainers all rows count.
+        rows = self._rows[-getattr(args, "local_batch_size", len(self._rows)) :]
+        self._rows = []
+        columns = [[reward for reward in column if reward is not None] for column in zip(*rows, strict=True)]
+        columns = columns or [[] for _ in self.names]
+        sums = torch.tensor([[sum(column), len(column)] for column in columns], dtype=torch.float64)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            sums = sums.float().to(args.device)  # not every backend has 64-bit floats
+            torch.distributed.all_reduce(sums)
+        means = {
+            f"rewards/{name}/mean": total / count
+            for name, (total, count) in zip(self.names, sums.tolist(), strict=True)
+            if count
+        }
+        if logs is not None:
+            logs.update(means)
+        if state.log_history:
+            state.log_history[-1].update(means)

@@ -49,7 +49,7 @@ def test_a_card_names_its_rewards_data_parts_and_versions(make):
     for package, version in card.facts.versions.items():
         assert f"{package} {version}" in content
     assert f"{adapter.parameters:,} (0.996 % of the base's 3,754,622,976)" in content
-    assert METHODS[run.method].citation in content
+    assert f"https://arxiv.org/abs/{METHODS[run.method].paper}" in content
     assert run.trainer in content
 
 

@@ -8,11 +8,9 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from transformers import InternVLForConditionalGeneration
-from transformers.core_model_loading import revert_weight_conversion
 
-from hf_vlm_rl.loading.internvl_chat.config import convert_config
-from hf_vlm_rl.loading.internvl_chat.text_config import backbone_of
-from hf_vlm_rl.loading.internvl_chat.weights import skeleton
+from hf_vlm_rl.loading.internvl_chat.config import backbone_of, convert_config
+from hf_vlm_rl.loading.internvl_chat.weights import in_original_names
 from tests.tiny.weights import randomise
 
 from .golden import QWEN2, directory
@@ -44,8 +42,7 @@ def stored_config(directory: Path) -> dict:
 
 def original_names(model, tensors: dict[str, torch.Tensor], stored: dict) -> dict[str, torch.Tensor]:
     """Tensors of a stock model (weights or gradients) in the original's layout and names."""
-    reader = skeleton(model.config, backbone_of(stored, "test"))
-    return revert_weight_conversion(reader, tensors)
+    return in_original_names(model.config, backbone_of(stored, "test"), tensors)
 
 
 def write_original(

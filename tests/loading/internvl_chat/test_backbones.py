@@ -1,17 +1,22 @@
 """Language models, towers and settings that the golden checkpoints do not have."""
 
+import functools
 import json
 
 import jinja2
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentencepiece import SentencePieceProcessor
 from transformers import AutoModelForImageTextToText
 
-from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.loading.internvl_chat.backends import sentencepiece
+from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError
 from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
+from hf_vlm_rl.loading.internvl_chat.tokenizer import read_sentencepiece, sentencepiece
+from hf_vlm_rl.processing.carriers import unpack
 
 from .golden import DATA, photo
 from .originals import write_original
@@ -49,7 +54,7 @@ def inputs(policy, text: str = "What is it?") -> dict:
 
 def pixel_inputs(policy) -> dict:
     batch = inputs(policy)
-    tickets = batch["pixel_values"][:, 0].tolist()
+    tickets = [ticket for ticket, _ in unpack(batch["pixel_values"])]
     tiles = [policy.processing_class.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     return {"input_ids": batch["input_ids"], "pixel_values": torch.cat(tiles)}
 
@@ -142,20 +147,17 @@ def test_an_earlier_vision_layer(tmp_path):
         torch.testing.assert_close(found, policy.base_model.multi_modal_projector(shuffled))
 
 
-def test_the_first_pixel_shuffle_gives_the_features_column_by_column(tmp_path):
-    write_original(tmp_path / "v1", llm("Qwen2ForCausalLM"), ps_version="v1")
-    write_original(tmp_path / "v2", llm("Qwen2ForCausalLM"))
-    first, second = load(tmp_path / "v1"), load(tmp_path / "v2")
-    tiles = pixel_inputs(second)["pixel_values"]
-    with torch.no_grad():
-        features = [
-            policy.base_model.get_image_features(tiles).pooler_output.unflatten(1, (4, 4))
-            for policy in (first, second)
-        ]
-    assert torch.equal(features[0], features[1].transpose(1, 2))
-    assert not torch.equal(features[0], features[1])
-    with pytest.raises(ValueError, match="ps_version 'v1'"):
-        convert(tmp_path / "v1", tmp_path / "converted")
+@pytest.mark.parametrize("change", [{"ps_version": "v1"}, {}], ids=["said", "by default"])
+def test_the_first_pixel_shuffle_is_refused(tmp_path, change):
+    write_original(tmp_path / "v1", llm("Qwen2ForCausalLM"))
+    path = tmp_path / "v1" / "config.json"
+    config = json.loads(path.read_text())
+    del config["ps_version"]
+    path.write_text(json.dumps(config | change))
+    for load_or_convert in (load, lambda folder: convert(folder, tmp_path / "converted")):
+        with pytest.raises(UnsupportedModelError, match="has ps_version 'v1'"):
+            load_or_convert(tmp_path / "v1")
+    assert not (tmp_path / "converted").exists()
 
 
 def test_a_forced_image_size_interpolates_the_positions(tmp_path):
@@ -241,8 +243,20 @@ def test_sentencepiece_with_a_dummy_prefix():
     folder = DATA.parent / "sentencepiece"
     cases = json.loads((folder / "dummy_prefix.json").read_text())
     for legacy in (True, False):
-        backend = sentencepiece(folder / "dummy_prefix.model", {}, legacy)
+        backend = sentencepiece(read_sentencepiece(folder / "dummy_prefix.model"), {}, legacy)
         for case in cases:
             if legacy or not case["text"].startswith((" ", "▁")):
                 assert backend.encode(case["text"]).ids == case["ids"], (legacy, case["text"])
                 assert backend.decode(case["ids"]) == case["decoded"]
+
+
+@settings(max_examples=300)
+@given(st.text(st.one_of(st.characters(codec="utf-8"), st.sampled_from("eta rains,.\n▁0")), max_size=40))
+def test_ids_are_those_of_sentencepiece_itself(text):
+    path = str(DATA.parent / "sentencepiece" / "dummy_prefix.model")
+    assert _rebuilt().encode(text).ids == SentencePieceProcessor(model_file=path).encode(text)
+
+
+@functools.cache
+def _rebuilt():
+    return sentencepiece(read_sentencepiece(DATA.parent / "sentencepiece" / "dummy_prefix.model"), {}, True)

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -197,6 +198,12 @@ def test_a_sentencepiece_model_cut_between_pieces(copied):
         position += 2 + content[position + 1]
     (folder / "tokenizer.model").write_bytes(content[:position])
     refuses(folder, "tokenizer.model", "300 pieces")
+
+
+def test_a_sentencepiece_model_without_the_library(copied, monkeypatch):
+    monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
+    with pytest.raises(ImportError, match=r"tokenizer.model .*pip install 'hf-vlm-rl\[sentencepiece\]'"):
+        AutoVLMPolicy.from_pretrained(copied())
 
 
 def test_missing_tokenizer_files(copied):

@@ -3,6 +3,7 @@
 import filecmp
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import sys
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoModelForImageTextToText,
     AutoProcessor,
@@ -110,6 +112,18 @@ def test_one_file_if_it_fits(tmp_path):
     AutoVLMPolicy.from_pretrained(folder)
 
 
+def test_nothing_is_rounded_where_the_files_hold_several_dtypes(tmp_path):
+    folder = shutil.copytree(directory(INTERNLM2), tmp_path / "mixed")
+    for path in folder.glob("*.safetensors"):
+        tensors = load_file(path)
+        kept = sorted(tensors)[::2]
+        tensors |= {key: tensors[key].half() if key in kept else tensors[key].bfloat16() for key in tensors}
+        save_file(tensors, path, metadata={"format": "pt"})
+    converted = AutoVLMPolicy.from_pretrained(convert(folder, tmp_path / "out"), dtype="float32").state_dict()
+    for key, value in AutoVLMPolicy.from_pretrained(folder, dtype="float32").state_dict().items():
+        assert torch.equal(converted[key], value), key
+
+
 def test_an_adapter_of_the_original_loads_on_the_converted_model(converted, fresh, tmp_path):
     policy = fresh(INTERNLM2)
     trained = get_peft_model(policy, policy.lora_config(r=4)).eval()
@@ -150,12 +164,12 @@ def test_a_killed_run_leaves_no_checkpoint(tmp_path):
     # The child stops itself in the middle of the weights, so that the kill comes at no lucky moment.
     script = (
         "import sys, time\n"
-        "from hf_vlm_rl.internvl_chat import write\n"
-        "from hf_vlm_rl.internvl_chat.convert import convert\n"
-        "save = write._save\n"
-        "def slow(content, path):\n"
-        "    save(content, path); print('written', flush=True); time.sleep(60)\n"
-        "write._save = slow\n"
+        "from transformers import modeling_utils\n"
+        "from hf_vlm_rl.loading.internvl_chat.convert import convert\n"
+        "save = modeling_utils.safe_save_file\n"
+        "def slow(*content, **metadata):\n"
+        "    save(*content, **metadata); print('written', flush=True); time.sleep(60)\n"
+        "modeling_utils.safe_save_file = slow\n"
         "convert(sys.argv[1], sys.argv[2], shard_bytes=100_000)\n"
     )
     destination = tmp_path / "out"

@@ -8,7 +8,7 @@ import torch
 from transformers import AutoConfig
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.loading.internvl_chat.text_config import backbone_of
+from hf_vlm_rl.loading.internvl_chat.config import backbone_of
 
 from .golden import COLUMNS, DATA, INTERNLM2, NAMES, Case, chat_cases, directory, photo, read, user
 from .originals import original_names, stored_config

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError
+from hf_vlm_rl.processing.carriers import unpack
 
 from .golden import DATA, NAMES, NOT_BY_BLOCKS, QWEN2, chat_cases, directory, expanded, photo, read, user
 
@@ -34,7 +35,7 @@ def test_input_ids_and_pixel_values(case, original):
         case.messages(), add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )
     assert batch["input_ids"].tolist() == [case.data["input_ids"]]
-    tickets = batch["pixel_values"][:, 0].tolist() if case.data["images"] else []
+    tickets = [ticket for ticket, _ in unpack(batch.get("pixel_values")) or []]
     assert len(tickets) == len(case.data["images"])
     tiles = [processing.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     assert [len(own) for own in tiles] == case.data["num_patches_per_image"]
@@ -144,6 +145,6 @@ def test_image_modes(name):
         image.getexif().clear()
         image = Image.frombytes(image.mode, image.size, image.tobytes())
     batch = processing(images=image, text="<IMG_CONTEXT>", return_tensors="pt")
-    (ticket,) = batch["pixel_values"][:, 0].tolist()
+    ((ticket, _),) = unpack(batch["pixel_values"])
     expected = np.load(DATA / "preprocess" / "modes.npz")[name]
     assert np.array_equal(processing.processed(ticket).inputs["pixel_values"].numpy(), expected)

@@ -115,7 +115,8 @@ def test_other_types_are_named(value):
     [
         ({}, r"keys \[\] and neither 'bytes' nor 'path'"),
         ({"bytes": None, "path": None}, r"keys \['bytes', 'path'\] and neither"),
-        ({"url": "x.png"}, r"keys \['url'\] and neither"),
+        ({"uri": "x.png"}, r"keys \['uri'\] and neither"),
+        ({"url": "x.png", "path": "x.png"}, r"Got an image with \['path', 'url'\]"),
         ({"bytes": "text"}, "bytes-like object is required"),
     ],
 )

@@ -75,7 +75,7 @@ def prompt_lengths(
             `rejected`, or `messages`. Otherwise the prompt alone, as GRPO, RLOO and PPO begin with.
         chat_template_kwargs: As in the trainer's arguments.
         process_images: Decode and process every image, which also finds broken ones; many times slower.
-            Always so for families that were added by `register_family`.
+            Always so for families whose row does not say `counts_by_size`.
         num_proc: Processes to share the rows.
 
     Returns:

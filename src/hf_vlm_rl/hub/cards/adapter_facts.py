@@ -1,16 +1,16 @@
 """What is read from an adapter's files and, if it is at hand, from the model that carries it."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...families import FAMILIES
-from ...loading.adapters.files import (
-    PREFIX,
-    read_config,
-    read_shapes,
-)
+from ...errors import UnsupportedModelError
+from ...families.registry import family_for
+from ...loading.adapters.files import PREFIX, read_config, read_shapes
+from ...policy.parts import PART_NAMES, below, part_of
+from ...policy.policy import VLMPolicy
 from .facts import AdapterFacts, PartFacts
 
 SETTINGS = {
@@ -47,7 +47,7 @@ def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
         kind=config["peft_type"],
         settings={key: value for key, value in settings.items() if value is not False},
         targets=dict(sorted(Counter(layer.rsplit(".", 1)[-1] for layer in layers).items())),
-        parameters=sum(map(_product, shapes.values())),
+        parameters=sum(map(math.prod, shapes.values())),
         total=total,
         parts=parts,
     )
@@ -59,7 +59,7 @@ def quantization(model: Any) -> str | None:
     Args:
         model: Any transformers model or PEFT wrapper of one.
     """
-    config = getattr(model.config, "quantization_config", None)
+    config = getattr(model.config, "quantization_config", None)  # set by loading quantised weights
     if config is None:
         return None
     settings = config if isinstance(config, Mapping) else config.to_dict()
@@ -77,29 +77,26 @@ def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[in
         for name, parameter in base.named_parameters()
         if not names.intersection(name.split("."))
     }
-    family = FAMILIES.get(base.config.model_type)
-    if family is None:
-        return sum(sizes.values()), ()
-    paths = {
-        "projector": tuple(f"{path}." for path in family.projector),  # first: Qwen's is inside its tower
-        "vision tower": (f"{family.vision}.",),
-        "decoder": (f"{family.language}.", "lm_head."),
-    }
-    parameters, trained = Counter(), dict.fromkeys(paths, "frozen")
+    total = sum(sizes.values())
+    try:
+        family = base.family if isinstance(base, VLMPolicy) else family_for(base.config.model_type, "base")
+    except UnsupportedModelError:
+        return total, ()
+    output = base.get_output_embeddings()
+    heads = [name for name, module in base.named_modules() if module is output]
+
+    def part(name: str) -> str:
+        return PART_NAMES["language" if below(name, heads) else part_of(name, family)]
+
+    parameters, trained = Counter(), dict.fromkeys(PART_NAMES.values(), "frozen")
     for name, size in sizes.items():
-        parameters[_part(name, paths)] += size
+        parameters[part(name)] += size
     for key in saved:
-        part = _part(key, paths)
-        if any(f".{module}." in f".{key}" for module in whole):
-            trained[part] = "in full"
-        elif trained.get(part) == "frozen":
-            trained[part] = "adapter"
-    order = ("vision tower", "projector", "decoder")
-    return sum(sizes.values()), tuple(PartFacts(part, parameters[part], trained[part]) for part in order)
-
-
-def _part(name: str, paths: Mapping[str, tuple[str, ...]]) -> str | None:
-    return next((part for part, prefixes in paths.items() if name.startswith(prefixes)), None)
+        if any(f".{module}." in f".{key}" for module in whole):  # named by the end of its path
+            trained[part(key)] = "in full"
+        elif trained[part(key)] == "frozen":
+            trained[part(key)] = "adapter"
+    return total, tuple(PartFacts(name, parameters[name], how) for name, how in trained.items())
 
 
 def _size(parameter: Any) -> int:
@@ -107,10 +104,3 @@ def _size(parameter: Any) -> int:
     if type(parameter).__name__ == "Params4bit":
         size *= 2 * parameter.element_size()  # two values to a byte
     return size
-
-
-def _product(shape: Iterable[int]) -> int:
-    product = 1
-    for length in shape:
-        product *= length
-    return product

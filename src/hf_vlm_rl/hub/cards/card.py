@@ -6,9 +6,8 @@ from typing import Any, ClassVar
 
 from huggingface_hub import ModelCardData
 
+from ...evaluation.measurement import Evaluation
 from .facts import BaseFacts, CardFacts
-from .measurement import Evaluation
-from .methods import METHODS
 
 UNNAMED = "adapter"
 
@@ -28,7 +27,8 @@ class AdapterCardData:
         prompt: The question in the copy-and-run snippets.
         datasets: Ids of the training data on the Hub.
         data_notes: About the training data, in Markdown.
-        evaluations: Measurements before and after training.
+        evaluations: Measurements before and after training. Default: those of the trainer's
+            `EvaluationCallback`, if it has one.
         limits: What the adapter cannot do, one sentence each.
         language: Codes (ISO 639) of the languages it answers in.
         license: Default: that of the base model, as its card on the Hub has it.
@@ -77,7 +77,7 @@ class AdapterCardData:
         tags = []
         if self.facts is not None:
             if self.facts.run is not None:
-                tags += ["trl", *METHODS[self.facts.run.method].tags]
+                tags += ["trl", self.facts.run.method]
             tags.append(self.facts.adapter.kind.lower())
         return list(dict.fromkeys([*tags, "conversational", "hf-vlm-rl", *self.tags]))
 

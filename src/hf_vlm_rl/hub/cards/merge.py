@@ -18,7 +18,6 @@ ORDER = (
 )
 # Lists of which the author may have made longer ones.
 UNITED = ("tags", "datasets", "language")
-METHOD_TAGS = {tag for method in METHODS.values() for tag in method.tags}
 KEYS = re.compile(rf"{BEGIN}[^>]*^Generated keys: (.*)$", flags=re.MULTILINE)
 # One statement in three keys: the author's counts, unless it was given for this push.
 LICENSE = ("license", "license_name", "license_link")
@@ -68,11 +67,11 @@ def handwritten(body: str, where: str) -> tuple[str, str] | None:
     return before, after
 
 
-def merge(content: str, existing: str, where: str, given: Iterable[str] = ()) -> str:
+def merge(content: str, existing: str, where: str, chosen: Iterable[str] = ()) -> str:
     """A fresh card with what its author had added to the existing one.
 
     Text outside the generated block stays. So do metadata keys that the fresh card lacks, items added
-    to `tags`, `datasets` and `language`, and the license unless it is among `given`. A card without
+    to `tags`, `datasets` and `language`, and the license unless it is among `chosen`. A card without
     such a block goes below the generated one as a whole, or, if PEFT or a trainer wrote it
     (`stock_cards.is_stock`), is replaced.
 
@@ -80,7 +79,7 @@ def merge(content: str, existing: str, where: str, given: Iterable[str] = ()) ->
         content: The fresh card.
         existing: The card in its place.
         where: Names the existing card in errors.
-        given: Keys that were set for this push.
+        chosen: Keys that were set for this push.
 
     Raises:
         ValueError: If the existing card cannot be read.
@@ -91,15 +90,15 @@ def merge(content: str, existing: str, where: str, given: Iterable[str] = ()) ->
     if around is None:
         around = ("", "\n") if is_stock(old_body) else ("\n", f"\n\n{old_body.strip()}\n")
         old_metadata = {} if is_stock(old_body) else old_metadata
-    own = handwritten(body, "the card to push")
-    if _text(own) and _text(around) and _text(own) != _text(around):
+    local = handwritten(body, "the card to push")
+    if _text(local) and _text(around) and _text(local) != _text(around):
         raise ValueError(
             f"Both the local card and {where} have text written by hand, and they differ. Delete the local "
             "README.md to keep the other one's, or bring them together by hand, then push again."
         )
-    before, after = own if _text(own) else around
+    before, after = local if _text(local) else around
     block = body[body.index(BEGIN) : body.index(END) + len(END)]
-    merged = _united(metadata, old_metadata, _generated(old_body), set(given))
+    merged = _united(metadata, old_metadata, _generated(old_body), set(chosen))
     return write(merged, f"{before}{block}{after}")
 
 
@@ -130,17 +129,17 @@ def _text(around: tuple[str, str]) -> tuple[str, str] | None:
 
 
 def _united(
-    fresh: dict[str, Any], old: dict[str, Any], generated: dict[str, str], given: set[str]
+    fresh: dict[str, Any], old: dict[str, Any], generated: dict[str, str], chosen: set[str]
 ) -> dict[str, Any]:
     if "license" in old:
-        chosen = old["license"] != generated.get("license") and "license" not in given
-        weaker = fresh if chosen else old
+        changed = old["license"] != generated.get("license") and "license" not in chosen
+        weaker = fresh if changed else old
         for key in LICENSE:
             weaker.pop(key, None)
     merged = dict(fresh)
     for key, value in old.items():
         if key in UNITED and key in fresh:
-            added = [item for item in _listed(value) if item not in METHOD_TAGS]
+            added = [item for item in _listed(value) if item not in METHODS]
             merged[key] = list(dict.fromkeys([*_listed(fresh[key]), *added]))
         elif key not in fresh and (key not in generated or key in LICENSE):
             merged[key] = value

@@ -7,11 +7,11 @@ from typing import Any
 
 import jinja2
 
+from ...evaluation.measurement import Evaluation
 from .card import AdapterCardData
 from .curve import FILE
-from .measurement import Evaluation
 from .merge import BEGIN, END, list_keys, write
-from .methods import METHODS, TRL_CITATION
+from .methods import METHODS
 
 TEMPLATE = "card.md.jinja"
 PLACEHOLDER_ID = "user/adapter"
@@ -40,7 +40,6 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
         repo_id=card.repo_id or PLACEHOLDER_ID,
         keys=list_keys(metadata),
         curve_file=FILE if curve_drawn else None,
-        trl_citation=TRL_CITATION,
         begin=BEGIN,
         end=END,
     )

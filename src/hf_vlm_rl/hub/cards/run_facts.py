@@ -47,19 +47,20 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     Args:
         packages: Names of distributions.
     """
-    found = {}
+    installed = {}
     for package in packages:
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return found
+    return installed
 
 
 def _rewards(trainer: Any) -> list[tuple[str, float]]:
+    # Only GRPO and RLOO have names and weights of reward functions.
     names = getattr(trainer, "reward_func_names", None)
     if names:
-        weights = getattr(trainer.args, "reward_weights", None) or [1.0] * len(names)
+        weights = trainer.args.reward_weights or [1.0] * len(names)
         return list(zip(names, map(float, weights), strict=True))
     model = getattr(trainer, "reward_model", None)  # PPO's
     if not isinstance(model, RewardFunctionModel):

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...evaluation.measurement import Evaluation
 from .card import AdapterCardData
 from .facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts
-from .measurement import Evaluation
 
 FILE = "card.json"
 

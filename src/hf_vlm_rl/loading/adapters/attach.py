@@ -17,7 +17,7 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
 
     Args:
         policy: The base model as a policy; changed in place.
-        adapter: What `find_adapter` found.
+        adapter: From `find_adapter`.
         trainable: Train the adapter further.
         revision: Of the base, for the config that the adapter is saved with.
 
@@ -29,7 +29,7 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
             is not finite, or the adapter changes nothing and is not to be trained.
     """
     config = adapter.config
-    trained_on = (getattr(config, "auto_mapping", None) or {}).get("base_model_class")
+    trained_on = (config.auto_mapping or {}).get("base_model_class")
     if trained_on not in (None, type(policy).__name__):
         raise CheckpointError(
             f"{_pair(policy, adapter)} do not fit: it was trained on a {trained_on}. {_ADVICE}"

@@ -13,8 +13,8 @@ from torch import nn
 
 def is_finite(model: PeftModel, name: str) -> bool:
     """Whether all weights of the adapter `name` are finite."""
-    own = [weight for key, weight in model.named_parameters() if name in key.split(".")]
-    return all(bool(torch.isfinite(weight).all()) for weight in own)
+    weights = [weight for key, weight in model.named_parameters() if name in key.split(".")]
+    return all(bool(torch.isfinite(weight).all()) for weight in weights)
 
 
 def has_effect(model: PeftModel, name: str) -> bool:
@@ -38,7 +38,7 @@ def _changes(module: nn.Module, name: str) -> bool:
         pairs = zip(
             module.modules_to_save[name].parameters(), module.original_module.parameters(), strict=True
         )
-        return any(not torch.equal(own, base.to(own)) for own, base in pairs)
+        return any(not torch.equal(trained, base.to(trained)) for trained, base in pairs)
     if not isinstance(module, LoraLayer) or not module.scaling.get(name):
         return False
     factors = [(module.lora_A, module.lora_B), (module.lora_embedding_A, module.lora_embedding_B)]
@@ -53,8 +53,9 @@ def _any(part: Any) -> bool:
 def _told_by_weights(model: PeftModel, name: str) -> bool:
     config = model.peft_config[name]
     odd = ("use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
+    # Options that PEFT has added over time; an older one has none of the newer.
     plain = config.peft_type == "LORA" and not any(getattr(config, key, None) for key in odd)
-    return plain and getattr(config, "bias", "none") == "none"
+    return plain and config.bias == "none"
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""The files of a PEFT adapter: its config, and the shapes of its tensors."""
+"""The files of a PEFT adapter and of the processor beside it: names, and what is read without a model."""
 
 import json
 from pathlib import Path
@@ -7,12 +7,31 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 CONFIG = "adapter_config.json"
-
-
 WEIGHTS = "adapter_model.safetensors"
-
-
+PICKLED = "adapter_model.bin"
+# Stands before the names of the base model's modules in saved tensors.
 PREFIX = "base_model.model."
+# A folder with one of these has a processor.
+PROCESSOR_CONFIGS = ("processor_config.json", "preprocessor_config.json")
+# What the processors and tokenizers of transformers write.
+PROCESSOR = (
+    *PROCESSOR_CONFIGS,
+    "added_tokens.json",
+    "additional_chat_templates/*.jinja",
+    "chat_template.jinja",
+    "chat_template.json",
+    "merges.txt",
+    "sentencepiece.bpe.model",
+    "special_tokens_map.json",
+    "spiece.model",
+    "tekken.json",
+    "tokenizer.json",
+    "tokenizer.model",
+    "tokenizer_config.json",
+    "video_preprocessor_config.json",
+    "vocab.json",
+    "vocab.txt",
+)
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -50,4 +69,6 @@ def read_shapes(folder: Path) -> dict[str, list[int]]:
         with safe_open(path, framework="np") as file:
             return {key: file.get_slice(key).get_shape() for key in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
-        raise ValueError(f"{path} is damaged or truncated ({error}). Save the adapter again.") from error
+        raise ValueError(
+            f"{path} is damaged or truncated ({error}). Save or download the adapter again."
+        ) from error

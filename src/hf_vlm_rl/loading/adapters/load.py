@@ -7,9 +7,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
-from ...commits import loaded_commit
-from ...errors import CheckpointError
-from ..location import file_arguments
+from ...errors import CheckpointError, UnsupportedModelError
+from ..location import file_arguments, loaded_commit, read_config
 from .source import Adapter
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -28,10 +27,10 @@ def load_on_base(
     """Load the base of an adapter and put the adapter on it.
 
     Args:
-        adapter: What `find_adapter` found.
-        load: Loads a model as a policy, given its source, Hub arguments, `kwargs` and `processor_at`.
+        adapter: From `find_adapter`.
+        load: Loads a model as a policy from its source, Hub arguments, `kwargs` and `processor_at`.
         kwargs: For transformers' `from_pretrained`.
-        base_model: See `AutoVLMPolicy.from_pretrained`, as all that follow.
+        base_model: Hub id or directory that takes the place of the base that the adapter names.
         base_revision: Revision of the base.
         trainable: Train the adapter further.
         merge: Add the adapter into the base's weights.
@@ -73,10 +72,10 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
     tokenizer, image = processor.tokenizer, config.image_token_id
     tokens, rows = len(tokenizer), config.get_text_config().vocab_size
     if image not in tokenizer.added_tokens_decoder or tokens > rows:
-        found = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
+        token = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
         kind = type(processor).__name__
         raise CheckpointError(
-            f"{source!r} has a {kind} with {tokens} tokens, of which {image} is {found!r}; its base "
+            f"{source!r} has a {kind} with {tokens} tokens, of which {image} is {token!r}; its base "
             f"{base!r} ({config.model_type}) has {rows} embeddings, and its image token is {image}. "
             "Check which model the adapter was trained on; base_model=... loads another one."
         )
@@ -84,26 +83,20 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
 
 def _base_config(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> dict[str, Any]:
     try:
-        config, _ = PreTrainedConfig.get_config_dict(base, **file_arguments(hub))
-    except OSError as error:
+        return read_config(base, file_arguments(hub))
+    except (OSError, CheckpointError, UnsupportedModelError) as error:
         at = f" at revision {hub['revision']!r}" if "revision" in hub else ""
         raise CheckpointError(
-            f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error}. If it is "
+            f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error} If it is "
             "elsewhere: base_model=<Hub id or directory>, base_revision=<its revision>."
         ) from error
-    if "model_type" not in config:
-        raise CheckpointError(
-            f"The base of the adapter {adapter.source!r}, {base!r}, has no config.json of a model. Say where "
-            "the base model is: base_model=<Hub id or directory>."
-        )
-    return config
 
 
 def _check_commit(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> None:
-    trained, found = adapter.config.revision, loaded_commit(base, file_arguments(hub))
-    if trained and COMMIT.fullmatch(trained) and found and found != trained:
+    trained, loaded = adapter.config.revision, loaded_commit(base, file_arguments(hub))
+    if trained and COMMIT.fullmatch(trained) and loaded and loaded != trained:
         raise CheckpointError(
             f"{adapter.source!r} was trained on commit {trained} of "
-            f"{adapter.config.base_model_name_or_path!r}, and {base!r} is at {found}. Give that commit, or "
-            f"accept this one: base_revision={found!r}."
+            f"{adapter.config.base_model_name_or_path!r}, and {base!r} is at {loaded}. Give that commit, or "
+            f"accept this one: base_revision={loaded!r}."
         )

@@ -26,8 +26,8 @@ class Files:
     def find(self, name: str) -> Path | None:
         """The local path of a file, downloaded if need be; None if the checkpoint has none."""
         # Without this, a missing file is an error whose message speaks of internet connections.
-        found = cached_file(self.source, name, **self.located, _raise_exceptions_for_missing_entries=False)
-        return None if found is None else Path(found)
+        path = cached_file(self.source, name, **self.located, _raise_exceptions_for_missing_entries=False)
+        return None if path is None else Path(path)
 
     def path(self, name: str) -> Path:
         """As `find`.
@@ -35,13 +35,13 @@ class Files:
         Raises:
             CheckpointError: If the checkpoint has no such file.
         """
-        found = self.find(name)
-        if found is None:
+        path = self.find(name)
+        if path is None:
             raise CheckpointError(
                 f"{self.source!r} has no file {name}. An InternVL checkpoint in the original format "
                 "needs it; download it again."
             )
-        return found
+        return path
 
     def json(self, name: str) -> dict[str, Any]:
         """A JSON file of the checkpoint; {} if there is none.
@@ -49,8 +49,8 @@ class Files:
         Raises:
             CheckpointError: If the file is not a complete JSON object.
         """
-        found = self.find(name)
-        return {} if found is None else read_json(found)
+        path = self.find(name)
+        return {} if path is None else read_json(path)
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -6,13 +6,11 @@ from typing import Any
 
 from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
-from .config import chat_options, convert_config
+from .config import backbone_of, chat_options, convert_config
 from .files import Files
-from .pixel_shuffle import transpose_tiles
 from .processor import make_processor
 from .shards import stored_tensors
 from .templates import conversation_for
-from .text_config import backbone_of
 from .weights import has_head, load_weights
 
 
@@ -48,8 +46,6 @@ class Checkpoint:
         """
         config = kwargs.pop("config", None) or self.config
         model = load_weights(self.files, config, self.backbone, **kwargs)
-        if chat_options(self.stored)["ps_version"] == "v1":
-            transpose_tiles(model)
         model.generation_config = generation_config(self.files, self.processor.tokenizer)
         return model
 

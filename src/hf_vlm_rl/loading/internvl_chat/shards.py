@@ -25,24 +25,13 @@ class StoredTensor:
 
     Attributes:
         file: The safetensors file that holds it.
-        key: Its name there.
         shape: Its shape.
         dtype: Its dtype, as safetensors writes it ("BF16").
     """
 
     file: Path
-    key: str
     shape: tuple[int, ...]
     dtype: str
-
-    def empty(self) -> torch.Tensor:
-        """A tensor of this shape and dtype without memory."""
-        return torch.empty(self.shape, dtype=DTYPES[self.dtype], device="meta")
-
-    def read(self) -> torch.Tensor:
-        """The tensor, on the CPU."""
-        with safe_open(self.file, framework="pt") as opened:
-            return opened.get_tensor(self.key)
 
 
 def stored_tensors(files: Files) -> dict[str, StoredTensor]:
@@ -122,7 +111,7 @@ def check_tensors(
 def _header(path: Path) -> dict[str, StoredTensor]:
     try:
         with safe_open(path, framework="pt") as opened:
-            return {key: _describe(path, key, opened.get_slice(key)) for key in opened.keys()}  # noqa: SIM118
+            return {key: _describe(path, opened.get_slice(key)) for key in opened.keys()}  # noqa: SIM118
     except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(
             f"{path} is no complete safetensors file ({error}). It is damaged or truncated; download it "
@@ -130,5 +119,5 @@ def _header(path: Path) -> dict[str, StoredTensor]:
         ) from error
 
 
-def _describe(path: Path, key: str, view: object) -> StoredTensor:
-    return StoredTensor(path, key, tuple(view.get_shape()), view.get_dtype())
+def _describe(path: Path, view: object) -> StoredTensor:
+    return StoredTensor(path, tuple(view.get_shape()), view.get_dtype())

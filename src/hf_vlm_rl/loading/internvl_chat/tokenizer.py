@@ -1,15 +1,20 @@
 """The checkpoint's tokenizer, built from its data files."""
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tokenizers import AddedToken, Tokenizer
-from transformers import PreTrainedTokenizerFast
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
+from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
+from transformers.convert_slow_tokenizer import generate_merges
 
 from ...errors import CheckpointError, UnsupportedModelError
-from . import backends
-from .files import Files
+from .files import Files, read_json
 from .templates import IMAGE_TOKEN, Conversation
+
+if TYPE_CHECKING:
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 IMAGE_TOKENS = {
     "start_image_token": "<img>",
@@ -22,6 +27,7 @@ VIDEO_TOKENS = ("<|video_pad|>", "<|plugin|>", "</img>")
 BYTE_LEVEL = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 SENTENCEPIECE = ("InternLM2Tokenizer", "InternLM2TokenizerFast", "LlamaTokenizer", "LlamaTokenizerFast")
 GENERIC = ("PreTrainedTokenizerFast",)
+SPACE = "▁"  # how SentencePiece writes a space
 _NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 
@@ -74,20 +80,153 @@ def _backend(
     texts = {index: token.content for index, token in added.items()}
     serialized = files.find("tokenizer.json")
     if kind in BYTE_LEVEL and files.find("vocab.json") is not None:
-        return backends.byte_level(files, texts)
+        return _byte_level(files, texts)
     if kind in (*BYTE_LEVEL, *SENTENCEPIECE, *GENERIC) and serialized is not None:
-        return backends.from_json(serialized)
+        return _from_json(serialized)
     if kind in SENTENCEPIECE:
-        path = files.path("tokenizer.model")
-        for index, text in backends.user_defined(path).items():
-            added.setdefault(index, AddedToken(text, normalized=False, special=False))
-        return backends.sentencepiece(path, texts, settings.get("legacy", True))
+        model = read_sentencepiece(files.path("tokenizer.model"))
+        # SentencePiece finds these in a text before it merges anything.
+        for index, piece in enumerate(model.pieces):
+            if piece.type == piece.USER_DEFINED:
+                added.setdefault(index, AddedToken(piece.piece, normalized=False, special=False))
+        return sentencepiece(model, texts, settings.get("legacy", True))
     if kind in (*BYTE_LEVEL, *GENERIC):
         files.path("tokenizer.json")
     raise UnsupportedModelError(
         f"tokenizer_config.json of {files.source!r} has the tokenizer_class {kind!r}. Known: "
         f"{', '.join((*BYTE_LEVEL, *SENTENCEPIECE, *GENERIC))}."
     )
+
+
+def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
+    """Qwen2's byte-level BPE, from vocab.json and merges.txt.
+
+    Args:
+        files: The checkpoint.
+        added: Added tokens by id; some exports list them in vocab.json as well.
+
+    Raises:
+        CheckpointError: If a file is missing, damaged or truncated.
+    """
+    vocab_file, merges_file = files.path("vocab.json"), files.path("merges.txt")
+    vocabulary = read_json(vocab_file)
+    lines = merges_file.read_text(encoding="utf-8").splitlines()
+    merges = [tuple(line.split(" ")) for line in lines if line and not line.startswith("#version")]
+    for number, merge in enumerate(merges, start=1):
+        if len(merge) != 2 or any(part not in vocabulary for part in (*merge, "".join(merge))):
+            raise CheckpointError(
+                f"{merges_file}: merge {number} ({' '.join(merge)!r}) does not join two tokens of "
+                f"{vocab_file.name} into a third. One of the files is damaged or truncated; download both "
+                "again."
+            )
+    # A merges file that was cut at a line's end would tokenize, only otherwise than the original.
+    made = {"".join(merge) for merge in merges} | set(added.values())
+    unreachable = [token for token in vocabulary if len(token) > 1 and token not in made]
+    if unreachable:
+        raise CheckpointError(
+            f"{merges_file} has {len(merges)} merges and makes no {unreachable[0]!r}, nor "
+            f"{len(unreachable) - 1} other tokens of {vocab_file.name}. It is truncated; download it again."
+        )
+    # transformers knows how Qwen2 splits text; the backend is taken without its added tokens.
+    qwen = Qwen2Tokenizer(vocab=vocabulary, merges=merges).backend_tokenizer
+    return _without_added_tokens(qwen.to_str())
+
+
+def _from_json(path: Path) -> Tokenizer:
+    """A tokenizer.json.
+
+    Raises:
+        CheckpointError: If the file is damaged or truncated.
+    """
+    read_json(path)
+    try:
+        return _without_added_tokens(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exceptions
+        raise CheckpointError(f"{path} is no tokenizer file ({error}). Download it again.") from error
+
+
+def read_sentencepiece(path: Path) -> "ModelProto":
+    """A SentencePiece `tokenizer.model`.
+
+    Raises:
+        CheckpointError: If the file is damaged or truncated, or needs something that cannot be
+            rebuilt exactly.
+        ImportError: If the extra `sentencepiece` is not installed.
+    """
+    try:
+        from google.protobuf.message import DecodeError
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+    except ImportError as error:
+        raise ImportError(
+            f"{path} is a SentencePiece model, which needs sentencepiece and protobuf to be read: "
+            "pip install 'hf-vlm-rl[sentencepiece]', or add a tokenizer.json to the checkpoint."
+        ) from error
+    try:
+        model = ModelProto.FromString(path.read_bytes())
+    except DecodeError as error:
+        raise CheckpointError(
+            f"{path} is no complete SentencePiece model ({error}). Download it again."
+        ) from error
+    # The settings follow the pieces: a file that was cut between two fields lacks them.
+    if not model.pieces or not model.HasField("trainer_spec") or not model.HasField("normalizer_spec"):
+        raise CheckpointError(
+            f"{path} ends after {len(model.pieces)} pieces, before the model's settings: it is truncated. "
+            "Download it again."
+        )
+    expected = {
+        "a byte-pair model": model.trainer_spec.model_type == model.trainer_spec.BPE,
+        "no character map": not model.normalizer_spec.precompiled_charsmap,
+        "remove_extra_whitespaces off": not model.normalizer_spec.remove_extra_whitespaces,
+    }
+    if not all(expected.values()):
+        lacking = ", ".join(name for name, holds in expected.items() if not holds)
+        raise CheckpointError(
+            f"{path} is a SentencePiece model of a kind that cannot be rebuilt exactly; expected {lacking}. "
+            "Add a tokenizer.json to the checkpoint."
+        )
+    return model
+
+
+def sentencepiece(model: "ModelProto", added: Mapping[int, str], legacy_prefix: bool) -> Tokenizer:
+    """A SentencePiece byte-pair model as a backend of the `tokenizers` library.
+
+    Args:
+        model: From `read_sentencepiece`.
+        added: Added tokens by id. Those inside the vocabulary take the place of the piece there.
+        legacy_prefix: Where the model asks for a space before the text: before every stretch of text
+            between special tokens, as Llama's first tokenizer did, and not only at the start.
+    """
+    texts = [added.get(index, piece.piece) for index, piece in enumerate(model.pieces)]
+    vocabulary = {text: index for index, text in enumerate(texts)}
+    # Only these are made by merging; a better score is merged earlier.
+    scores = {piece.piece: piece.score for piece in model.pieces if piece.type == piece.NORMAL}
+    tokenizer = Tokenizer(
+        models.BPE(
+            vocabulary,
+            generate_merges(vocabulary, scores),
+            unk_token=texts[model.trainer_spec.unk_id],
+            fuse_unk=True,
+            byte_fallback=model.trainer_spec.byte_fallback,
+        )
+    )
+    prefix = model.normalizer_spec.add_dummy_prefix
+    if not prefix:
+        tokenizer.normalizer = normalizers.Replace(" ", SPACE)
+    elif legacy_prefix:
+        tokenizer.normalizer = normalizers.Sequence(
+            [normalizers.Prepend(SPACE), normalizers.Replace(" ", SPACE)]
+        )
+    else:
+        tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(SPACE, prepend_scheme="first", split=False)
+    trimmed = [decoders.Strip(" ", 1, 0)] if prefix else []
+    tokenizer.decoder = decoders.Sequence(
+        [decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse(), *trimmed]
+    )
+    return tokenizer
+
+
+def _without_added_tokens(serialized: str) -> Tokenizer:
+    return Tokenizer.from_str(json.dumps(json.loads(serialized) | {"added_tokens": []}))
 
 
 def _special_tokens(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,17 +1,13 @@
 """Original weights -> the stock model, through transformers' own loading path."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import InternVLConfig, InternVLForConditionalGeneration
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import (
-    WeightConverter,
-    WeightRenaming,
-    dot_natural_key,
-    rename_source_key,
     revert_weight_conversion,
 )
 
@@ -28,45 +24,43 @@ def has_head(tensors: Mapping[str, StoredTensor]) -> bool:
     return any(key in tensors for key in HEAD_KEYS)
 
 
-def skeleton(config: InternVLConfig, backbone: str | None = None) -> InternVLForConditionalGeneration:
-    """The model without memory for its weights.
+def in_original_names(
+    config: InternVLConfig, backbone: str, tensors: Mapping[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """Tensors of the stock model under the names and in the layouts of the original format.
 
     Args:
         config: The converted config.
-        backbone: Class name of the original language model: the skeleton then stands for the
-            original format, that is transformers converts names from and to it. None: for its own.
+        backbone: Class name of the original language model.
+        tensors: By the names of the stock model's state dict.
     """
-    config = copy.deepcopy(config)
-    if backbone is not None:
-        # Where transformers looks its conversions up; an attribute of this one object.
-        config.model_type = mapping_for(backbone)
-    with torch.device("meta"):
-        model = InternVLForConditionalGeneration(config)
-    if backbone is not None:
-        model._weight_conversions = transforms(model)
-    return model
+    model = _without_memory(config, mapping_for(backbone))
+    conversions = get_model_conversion_mapping(model, add_legacy=False)
+    # transformers keeps here what it loaded a model with, and looks nowhere else when it saves one. Entries
+    # with the scope "" rename transformers' own names to the same and would come on top of ours.
+    model._weight_conversions = [entry for entry in conversions if entry.scope_prefix != ""]
+    return revert_weight_conversion(model, tensors)
 
 
-def transforms(model: InternVLForConditionalGeneration) -> list[WeightRenaming | WeightConverter]:
-    """How transformers turns the original weights into `model`'s, in order."""
-    found = get_model_conversion_mapping(model, add_legacy=False)
-    # Scoped to the whole backbone: from transformers' own naming to the same. Reversed, it would
-    # come on top of ours. What is scoped to the language model (its experts) belongs here.
-    return [entry for entry in found if entry.scope_prefix != ""]
+def check_weights(files: Files, config: InternVLConfig, backbone: str) -> None:
+    """Compare the headers of a checkpoint's files with its config.
 
-
-def original_shapes(config: InternVLConfig, backbone: str) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors that a checkpoint in the original format stores, by original name."""
-    model = skeleton(config, backbone)
-    state = model.state_dict()
+    Raises:
+        CheckpointError: If a weight is missing, unexpected or of another shape.
+    """
+    state = _without_memory(config, config.model_type).state_dict()
     if config.tie_word_embeddings:
-        state = {key: value for key, value in state.items() if key != "lm_head.weight"}
-    return {key: tuple(value.shape) for key, value in revert_weight_conversion(model, state).items()}
+        del state["lm_head.weight"]
+    expected = in_original_names(config, backbone, state)
+    check_tensors(stored_tensors(files), {key: value.shape for key, value in expected.items()}, files)
 
 
-def check_weights(files: Files, tensors: Mapping[str, StoredTensor], config: Any, backbone: str) -> None:
-    """Compare a checkpoint's headers with its config; see `shards.check_tensors`."""
-    check_tensors(tensors, original_shapes(config, backbone), files)
+def _without_memory(config: InternVLConfig, model_type: str) -> InternVLForConditionalGeneration:
+    """A skeleton of the model; transformers looks up the conversions of its weights by `model_type`."""
+    config = copy.deepcopy(config)
+    config.model_type = model_type
+    with torch.device("meta"):
+        return InternVLForConditionalGeneration(config)
 
 
 def load_weights(
@@ -83,9 +77,8 @@ def load_weights(
     Raises:
         CheckpointError: If a weight is missing, unexpected or of another shape.
     """
-    check_weights(files, stored_tensors(files), config, backbone)
-    asked = kwargs.pop("output_loading_info", False)
-    if asked:
+    check_weights(files, config, backbone)
+    if kwargs.pop("output_loading_info", False):
         raise ValueError("Got output_loading_info=True. A missing or unexpected weight is an error here.")
     stored = copy.deepcopy(config)
     stored.model_type = mapping_for(backbone)
@@ -103,32 +96,3 @@ def load_weights(
     if any(wrong.values()):
         raise CheckpointError(f"transformers could not load all weights of {files.source!r}: {wrong}")
     return model
-
-
-def convert_weights(
-    model: InternVLForConditionalGeneration, tensors: Mapping[str, Any]
-) -> Iterator[dict[str, torch.Tensor]]:
-    """Convert weight by weight, in groups that belong together (one fused weight, one MoE layer).
-
-    Args:
-        model: A skeleton for the original format.
-        tensors: Original name -> a function that reads the tensor.
-
-    Yields:
-        Names of the stock model's state dict and their tensors.
-    """
-    steps = transforms(model)
-    renamings = [entry for entry in steps if isinstance(entry, WeightRenaming)]
-    converters = [entry for entry in steps if isinstance(entry, WeightConverter)]
-    by_pattern = {pattern: entry for entry in converters for pattern in entry.source_patterns}
-    groups: dict[str, WeightRenaming | WeightConverter] = {}
-    for key in sorted(tensors, key=dot_natural_key):
-        name, pattern = rename_source_key(key, renamings, converters)
-        if name not in groups:
-            groups[name] = (
-                WeightRenaming(key, name) if pattern is None else copy.deepcopy(by_pattern[pattern])
-            )
-        groups[name].add_tensor(name, key, pattern or key, tensors[key])
-    for name in list(groups):
-        values = groups.pop(name).convert(name, model=model, config=model.config)
-        yield {key: value[0] if isinstance(value, list) else value for key, value in values.items()}

@@ -1,7 +1,8 @@
 """Lets a decoder's attention modules use our attention for the calls that are meant for it.
 
-Both attentions are registered with transformers by name. A module switches to one of them for calls
-that come with a layout, or with a cache that shares its prompts, and back to its own afterwards.
+Both attentions are registered with transformers by name. A call that comes with a layout, or with a cache
+that shares its prompts, runs the stock module's forward on a view of the module whose config names ours.
+Nothing that two calls have in common changes, so any number of threads may use one policy.
 """
 
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from torch import nn
 from transformers import AttentionInterface
 
+from ..._retype import Retyped, overriding, retype
 from .attention import shared_prefix_attention
 from .prefix_cache import PrefixLayer, prefix_cache_attention
 
@@ -20,10 +22,10 @@ CACHED = "hf_vlm_rl_prefix_cache"
 
 
 def attach(decoder: nn.Module) -> int:
-    """Hook a decoder's attention modules.
+    """Re-type a decoder's attention modules in place.
 
-    On the modules and not in the decoder's forward, because gradient checkpointing runs them again
-    in the backward pass, long after that forward is over.
+    The modules and not the decoder's forward, because gradient checkpointing runs them again in the
+    backward pass, long after that forward is over.
 
     Returns:
         The number of attention modules.
@@ -32,9 +34,43 @@ def attach(decoder: nn.Module) -> int:
     AttentionInterface.register(CACHED, prefix_cache_attention)
     modules = [module for module in decoder.modules() if _is_attention(module)]
     for module in modules:
-        module.register_forward_pre_hook(_switch, with_kwargs=True)
-        module.register_forward_hook(_switch_back, with_kwargs=True, always_call=True)
+        retype(module, SharingAttention)
     return len(modules)
+
+
+class SharingAttention(Retyped):
+    """The stock attention module, which uses our attention for calls that bring a layout or our cache."""
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        @overriding(stock.forward)
+        def forward(self, kwargs):
+            if kwargs.get(LAYOUT) is not None:
+                return stock.forward(_view(self, PACKED), **kwargs)
+            layer = _prefix_layer(self, kwargs.get("past_key_values"))
+            if layer is not None:
+                return stock.forward(_view(self, CACHED), **kwargs, prefix_layer=layer)
+            return stock.forward(self, **kwargs)
+
+        return {"forward": forward}
+
+
+class _ConfigView:
+    """A config with another attention implementation."""
+
+    def __init__(self, config: Any, attention: str):
+        self._config = config
+        self._attn_implementation = attention  # the name under which transformers' modules read it
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._config, name)
+
+
+def _view(module: nn.Module, attention: str) -> nn.Module:
+    """The same module, weights and submodules included, with another attention implementation."""
+    view = object.__new__(type(module))
+    view.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention))
+    return view
 
 
 def _is_attention(module: nn.Module) -> bool:
@@ -42,25 +78,7 @@ def _is_attention(module: nn.Module) -> bool:
     return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
 
 
-def _switch(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
-    if kwargs.get(LAYOUT) is not None:
-        name = PACKED
-    elif (layer := _prefix_layer(module, kwargs)) is not None:
-        name, kwargs = CACHED, kwargs | {"prefix_layer": layer}
-    else:
-        return None
-    module._own_attention = module.config._attn_implementation
-    module.config._attn_implementation = name
-    return args, kwargs
-
-
-def _prefix_layer(module: nn.Module, kwargs: dict) -> PrefixLayer | None:
-    layers = getattr(kwargs.get("past_key_values"), "layers", ())
+def _prefix_layer(module: nn.Module, cache: Any) -> PrefixLayer | None:
+    layers = getattr(cache, "layers", ())  # caches of other libraries have none
     layer = layers[module.layer_idx] if module.layer_idx < len(layers) else None
     return layer if isinstance(layer, PrefixLayer) else None
-
-
-def _switch_back(module: nn.Module, args: tuple, kwargs: dict, output: Any) -> None:
-    own = module.__dict__.pop("_own_attention", None)
-    if own is not None:
-        module.config._attn_implementation = own

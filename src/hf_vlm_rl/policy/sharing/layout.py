@@ -74,6 +74,17 @@ class Layout:
         """Share of the batch's B x T tokens that the packed sequence leaves out, in [0, 1)."""
         return 1 - len(self.source) / (self.shape[0] * self.shape[1])
 
+    def fits(self, positions: torch.Tensor, mask: torch.Tensor) -> bool:
+        """Whether every real token has the position of the packed token that stands for it.
+
+        Args:
+            positions: (..., B, T) explicit positions, on the layout's device.
+            mask: (B, T) bool, the real tokens.
+        """
+        rows = positions.expand(*positions.shape[:-2], *self.shape).flatten(-2, -1)
+        taken = rows.index_select(-1, self.source).index_select(-1, self.target)
+        return torch.equal(taken[..., mask.flatten()], rows[..., mask.flatten()])
+
     def to(self, device: torch.device) -> "Layout":
         """The layout with its tensors on `device`."""
         if device == self.source.device:

@@ -11,10 +11,70 @@ from ..ranks import most
 from .prefix_cache import share_prompts
 from .share import keys_of_rows
 
-# Settings of `generate` under which rows are not one prompt each, or the cache is not a plain one.
-PLAIN = {"num_beams": 1, "num_return_sequences": 1, "cache_implementation": None, "use_cache": True}
+# Values of settings that `generate` may name and that change nothing.
+PLAIN = {
+    "cache_implementation": "dynamic",
+    "num_beams": 1,
+    "num_return_sequences": 1,
+    "output_attentions": False,
+    "output_hidden_states": False,
+    "use_cache": True,
+}
 
-UNUSUAL = ("assistant_model", "inputs_embeds", "past_key_values", "position_ids", "prompt_lookup_num_tokens")
+# Settings that concern what is sampled from the logits, or when to stop: rows stay one prompt each.
+SETTINGS = frozenset(
+    {
+        "_from_model_config",
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "bos_token_id",
+        "disable_compile",
+        "do_sample",
+        "eos_token_id",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "max_length",
+        "max_new_tokens",
+        "max_time",
+        "min_length",
+        "min_new_tokens",
+        "min_p",
+        "no_repeat_ngram_size",
+        "output_logits",
+        "output_scores",
+        "pad_token_id",
+        "remove_invalid_values",
+        "renormalize_logits",
+        "repetition_penalty",
+        "return_dict_in_generate",
+        "stop_strings",
+        "suppress_tokens",
+        "temperature",
+        "top_h",
+        "top_k",
+        "top_p",
+        "transformers_version",
+        "typical_p",
+    }
+)
+
+# Arguments of `generate` that are no settings, and what the policy adds to them.
+ARGUMENTS = frozenset(
+    {
+        "attention_mask",
+        "generation_config",
+        "input_ids",
+        "logits_processor",
+        "mm_token_type_ids",
+        "stopping_criteria",
+        "streamer",
+        "synced_gpus",
+        "token_type_ids",
+        "tokenizer",
+        "use_model_defaults",
+    }
+)
 
 
 def prefill_once(
@@ -46,7 +106,7 @@ def prefill_once(
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
     cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
-    cache = share_prompts(cache, inverse, mask[where, :-1])
+    cache = share_prompts(cache, inverse)
     if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
     backbone.sharing.prompts += len(rows)
@@ -77,12 +137,33 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
 
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
-    settings = kwargs.get("generation_config") or policy.generation_config
-    for name, plain in PLAIN.items():
-        value = kwargs.get(name, getattr(settings, name, None))
-        if value is not None and value != plain:
-            return f"generate: {name} is {value}"
+    """Why the settings of a `generate` call need a plain run; None if they do not."""
+    if unknown := [name for name, value in kwargs.items() if name not in ARGUMENTS and value is not None]:
+        # Settings may come as arguments of `generate`, too.
+        unusual = [name for name in unknown if name not in SETTINGS and not _is_plain(name, kwargs[name])]
+        if unusual:
+            return f"generate: {unusual[0]} is given"
+    for settings in (kwargs.get("generation_config"), policy.generation_config):
+        for name, value in (settings.to_diff_dict() if settings is not None else {}).items():
+            # What the call's config leaves open, transformers fills from the model's own.
+            if name not in SETTINGS and kwargs.get(name) is None and not _is_plain(name, value):
+                return f"generate: {name} is {value}"
     if kwargs["input_ids"].shape[1] < 2:
         return "generate: the prompt is one token"
-    given = [name for name in UNUSUAL if kwargs.get(name) is not None]
-    return f"generate: {given[0]} is given" if given else None
+    if kwargs.get("attention_mask") is None and _may_be_padded(policy, kwargs):
+        return "generate: there is no attention_mask, and prompts may be padded"
+    for name in ("output_attentions", "output_hidden_states"):
+        if getattr(policy.config, name, False):
+            return f"generate: {name} is set in the model's config"
+    return None
+
+
+def _is_plain(name: str, value: Any) -> bool:
+    return value is None or (name in PLAIN and value == PLAIN[name])
+
+
+def _may_be_padded(policy: Any, kwargs: dict[str, Any]) -> bool:
+    """Whether `generate` might find padding by its id, as it does without a mask."""
+    settings = (kwargs.get("generation_config"), policy.generation_config, policy.processing_class)
+    named = [kwargs.get("pad_token_id"), *(getattr(source, "pad_token_id", None) for source in settings)]
+    return any(bool((kwargs["input_ids"] == pad).any()) for pad in named if pad is not None)

@@ -17,15 +17,13 @@ class RowsOfPrompts:
 
     Args:
         prompt: (B,) the prompt of each row, every number in [0, U).
-        mask: (U, P) bool, the real tokens of the prompts.
 
     Attributes:
         members: (U, M) rows of each prompt, filled up with its first.
         place: (B,) where each row stands in the flattened `members`.
-        hidden: (U, 1, 1, P) bool, the padding of the prompts; None if there is none.
     """
 
-    def __init__(self, prompt: torch.Tensor, mask: torch.Tensor):
+    def __init__(self, prompt: torch.Tensor):
         counts = prompt.bincount()
         order = prompt.argsort(stable=True)
         starts = counts.cumsum(0) - counts
@@ -34,7 +32,6 @@ class RowsOfPrompts:
         self.members = order[starts[:, None] + columns * inside]
         self.place = torch.empty_like(prompt)
         self.place[order] = inside.flatten().nonzero().flatten()
-        self.hidden = None if mask.all() else ~mask[:, None, None, :]
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """(B, heads, n, x) of the rows as (U, heads, M * n, x) of the prompts."""
@@ -76,15 +73,14 @@ class PrefixLayer(DynamicLayer):
     crop = reset = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
 
 
-def share_prompts(cache: DynamicCache, prompt: torch.Tensor, mask: torch.Tensor) -> Cache:
+def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
     """A cache for B rows that reads the prompts' keys and values from one place.
 
     Args:
         cache: Of U distinct prompts, prefilled.
         prompt: (B,) the prompt that each row continues.
-        mask: (U, P) the prompts' attention mask.
     """
-    rows = RowsOfPrompts(prompt, mask.bool())
+    rows = RowsOfPrompts(prompt)
     return Cache(layers=[PrefixLayer(layer, rows) for layer in cache.layers])
 
 
@@ -105,7 +101,9 @@ def prefix_cache_attention(
         query: (B, heads, n, d) of the n newest tokens.
         key: (B, key heads, t, d) of all tokens after the prompt.
         value: (B, key heads, t, d).
-        attention_mask: Ignored: `prefix_layer` knows the prompts' padding, and nothing else is hidden.
+        attention_mask: What the new tokens see of the row, as the stock decoder made it for the plain cache:
+            (B or 1, 1, n, P + t) bool or added to the scores, or (B, P + t); None if they see all that
+            comes before them.
         scaling: Of the scores; 1 / sqrt(d) if None.
         prefix_layer: The layer's cache.
         **kwargs: What else the stock module passes; without effect here.
@@ -119,17 +117,42 @@ def prefix_cache_attention(
     # The queries of all heads that share a key head lie in one matrix: (B, key heads, repeats * n, d).
     query = (query * scale).reshape(batch, key.shape[1], repeats * new, width)
     own = query @ key.transpose(2, 3)
-    if new > 1:
-        ahead = torch.ones(new, key.shape[2], dtype=torch.bool, device=key.device).triu(
-            key.shape[2] - new + 1
-        )
-        own = own.masked_fill(ahead.repeat(repeats, 1), -torch.inf)
     shared = rows.gather(query) @ prefix_layer.prompt_keys.transpose(2, 3)
-    if rows.hidden is not None:
-        shared = shared.masked_fill(rows.hidden, -torch.inf)
     prompt = shared.shape[-1]
+    hidden = _hidden(attention_mask, batch, new, prompt + key.shape[2], key.device)
+    if hidden is not None:
+        # A finite number, so that a token that sees nothing gets a mean and not NaN, as in stock attention.
+        least = torch.finfo(own.dtype).min
+        hidden = hidden.repeat(1, 1, repeats, 1)
+        own = own.masked_fill(hidden[..., prompt:], least)
+        shared = shared.masked_fill(rows.gather(hidden[..., :prompt]), least)
     weights = torch.cat([shared, rows.gather(own)], dim=-1).softmax(dim=-1, dtype=torch.float32)
     weights = weights.to(query.dtype)
     out = rows.scatter(weights[..., :prompt] @ prefix_layer.prompt_values)
     out = out + rows.scatter(weights[..., prompt:]) @ value
     return out.view(batch, heads, new, width).transpose(1, 2), None
+
+
+def _hidden(
+    mask: torch.Tensor | None, batch: int, new: int, length: int, device: torch.device
+) -> torch.Tensor | None:
+    """(B, 1, n, P + t) bool, what each new token must not see; None if it sees everything.
+
+    Raises:
+        NotImplementedError: If the mask has a form that no attention of transformers gave so far.
+    """
+    if mask is None and new == 1:
+        return None
+    ahead = torch.ones(new, length, dtype=torch.bool, device=device).triu(length - new + 1)
+    if mask is None:
+        hidden = ahead
+    elif not isinstance(mask, torch.Tensor) or mask.ndim not in (2, 4):
+        raise NotImplementedError(
+            f"Got an attention mask of type {type(mask).__name__}; a cache that shares its prompt takes "
+            "tensors of two or four dimensions. Load the policy with sharing=False for a plain cache."
+        )
+    elif mask.ndim == 2:
+        hidden = ahead | ~mask[:, None, None, :length].bool()
+    else:
+        hidden = ~mask if mask.dtype == torch.bool else mask < 0
+    return hidden[..., :length].expand(batch, 1, new, length)

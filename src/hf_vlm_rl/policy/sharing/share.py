@@ -6,10 +6,12 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from ..foreign_hooks import foreign_hook
 from ..locate import RowImages
 from ..ranks import ranks
 from .hooks import LAYOUT
 from .self_check import disagreement
+from .switch import forbidden
 
 logger = logging.get_logger(__name__)
 
@@ -24,17 +26,27 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
-    layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
+    with forbidden(_watched(backbone)):
+        layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
     switch.count(layout)
     return {LAYOUT: layout.to(ids.device)}
 
 
+def _decoder(backbone: Any) -> Any:
+    return backbone.get_submodule(backbone.family.language.rpartition(".")[2])
+
+
+def _watched(backbone: Any) -> str | None:
+    home = foreign_hook(_decoder(backbone))
+    return None if home is None else f"a hook of {home} is on the decoder"
+
+
 def _agrees(backbone: Any) -> bool:
     """Whether the decoder gives the same both ways; asked once per dtype and attention kernel."""
     switch = backbone.sharing
-    decoder = backbone.get_submodule(backbone.processing_class.state.family.language.rpartition(".")[2])
+    decoder = _decoder(backbone)
     kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
     if kind not in switch.checked and ranks() == 1 and decoder.device.type != "meta":

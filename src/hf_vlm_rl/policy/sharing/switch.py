@@ -1,7 +1,9 @@
 """Decides per forward whether rows share their prefixes, and keeps account of it."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal, Self
 
 import torch
@@ -14,7 +16,35 @@ WORTHWHILE = 0.15
 # Fewer prompt tokens than this, saved in `generate`, do not pay for the shared cache's own steps.
 WORTHWHILE_PROMPT = 256
 
+# Arguments of a backbone's forward that packing knows how to treat, whatever their value.
+KNOWN = frozenset(
+    {
+        "attention_mask",
+        "image_grid_thw",
+        "input_ids",
+        "logits_to_keep",
+        "mm_encoder_outputs",
+        "mm_token_type_ids",
+        "position_ids",
+        "return_dict",
+        "token_type_ids",
+    }
+)
+
 Mode = Literal["auto"] | bool
+
+# Why the forward that runs now, in this thread, must compute every row by itself.
+_forbidden: ContextVar[str | None] = ContextVar("hf_vlm_rl_forbidden", default=None)
+
+
+@contextmanager
+def forbidden(reason: str | None) -> Iterator[None]:
+    """Forwards of this thread do not share inside the block, for this reason; None forbids nothing."""
+    token = _forbidden.set(reason or _forbidden.get())
+    try:
+        yield
+    finally:
+        _forbidden.reset(token)
 
 
 class SharingSwitch:
@@ -23,6 +53,8 @@ class SharingSwitch:
     Args:
         mode: "auto": share where it pays; True: wherever it is exact; False: never.
         refusal: Why this model's decoder cannot share exactly, or None.
+        vision_arguments: Arguments of the backbone's forward that only change image features.
+        padding_counts: The positions that a row's padding takes change its other positions, too.
 
     Attributes:
         tokens: B x T tokens of the forwards that shared.
@@ -33,11 +65,19 @@ class SharingSwitch:
         checked: Dtypes, devices and kernels for which both paths were seen to agree.
     """
 
-    def __init__(self, mode: Mode = "auto", refusal: str | None = None):
+    def __init__(
+        self,
+        mode: Mode = "auto",
+        refusal: str | None = None,
+        vision_arguments: Collection[str] = (),
+        padding_counts: bool = False,
+    ):
         if mode not in ("auto", True, False):
             raise ValueError(f"Got sharing={mode!r}. Expected 'auto', True or False.")
         self.mode = mode
         self.refusal = refusal
+        self.vision_arguments = frozenset(vision_arguments)
+        self.padding_counts = padding_counts
         self.tokens = 0
         self.computed = 0
         self.prompts = 0
@@ -46,10 +86,10 @@ class SharingSwitch:
         self.checked: set[tuple] = set()
 
     def __deepcopy__(self, memo: dict) -> Self:
-        return type(self)(self.mode, self.refusal)
+        return type(self)(self.mode, self.refusal, self.vision_arguments, self.padding_counts)
 
     def layout(
-        self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping
+        self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping[str, Any]
     ) -> Layout | None:
         """The layout for a forward, on the CPU, or None.
 
@@ -60,9 +100,9 @@ class SharingSwitch:
         """
         if self.mode is False:
             return None
-        reason = self.refusal or _not_now(input_ids, kwargs)
+        reason = self.refusal or _forbidden.get() or self._not_now(input_ids, kwargs)
         if reason is None:
-            layout, reason = self._find(keys(), kwargs.get("attention_mask"))
+            layout, reason = self._find(keys(), kwargs)
         if reason is not None:
             self.refused[reason] += 1
             return None
@@ -89,28 +129,52 @@ class SharingSwitch:
             self.refused[f"generate: fewer than {WORTHWHILE_PROMPT} prompt tokens could be saved"] += 1
         return pays
 
-    def _find(self, keys: torch.Tensor, mask: torch.Tensor | None) -> tuple[Layout | None, str | None]:
+    def _not_now(self, input_ids: torch.Tensor, kwargs: Mapping[str, Any]) -> str | None:
+        if len(input_ids) < 2:
+            return "there is only one row"
+        if kwargs.get("past_key_values") is not None or kwargs.get("use_cache") is not False:
+            return "the caller wants a key-value cache (use_cache is not False)"
+        known = KNOWN | self.vision_arguments
+        if unknown := [name for name in kwargs if name not in known and _says_something(kwargs[name])]:
+            return f"the caller passes {unknown[0]}"
+        mask = kwargs.get("attention_mask")
+        if mask is not None and (not isinstance(mask, torch.Tensor) or mask.ndim != 2):
+            return "the attention mask is not (B, T)"
+        if mask is None and kwargs.get("position_ids") is not None:
+            # transformers then takes a row whose positions restart for several documents.
+            return "the caller passes position_ids without an attention mask"
+        return None
+
+    def _find(self, keys: torch.Tensor, kwargs: Mapping[str, Any]) -> tuple[Layout | None, str | None]:
+        mask = kwargs.get("attention_mask")
         mask = torch.ones_like(keys, dtype=torch.bool) if mask is None else mask.cpu().bool()
         layout = find_layout(keys, mask)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
         if self.mode == "auto" and layout.saved < WORTHWHILE:
             return None, f"less than {WORTHWHILE:.0%} of the tokens could be saved"
+        if self.padding_counts and not mask.all():
+            return None, "rotary frequencies depend on the longest row, padding included"
+        positions = kwargs.get("position_ids")
+        if positions is not None and not layout.fits(positions.cpu(), mask):
+            return None, "rows with one prompt have different position_ids for it"
         return layout, None
 
 
-def _not_now(input_ids: torch.Tensor, kwargs: Mapping[str, Any]) -> str | None:
-    if len(input_ids) < 2:
-        return "there is only one row"
-    if kwargs.get("past_key_values") is not None or kwargs.get("use_cache") is not False:
-        return "the caller wants a key-value cache (use_cache is not False)"
-    wanted = ("output_attentions", "output_hidden_states", "output_router_logits")
-    if asked := [name for name in wanted if kwargs.get(name)]:
-        return f"the caller wants {asked[0]}"
-    mask = kwargs.get("attention_mask")
-    if mask is not None and (not isinstance(mask, torch.Tensor) or mask.ndim != 2):
-        return "the attention mask is not (B, T)"
-    return None
+def _says_something(value: Any) -> bool:
+    """Whether an argument asks for more than its default: None and False do not."""
+    return value is not None and value is not False
+
+
+def padding_counts(config: Any) -> bool:
+    """Whether rotary frequencies depend on the largest position of a batch.
+
+    Args:
+        config: The text config.
+    """
+    parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
+    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]
+    return any(kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
 
 
 def refusal(config: Any, token_types: str | None, attached: int) -> str | None:

@@ -1,26 +1,18 @@
 """Turn whatever users call an image into an upright RGB `PIL.Image`."""
 
-import base64
-import binascii
 import io
 import os
-from collections.abc import Mapping
+import sys
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import numpy as np
 import PIL.Image
 import PIL.ImageOps
-import torch
 
 from ...errors import ImageError
+from .reference import ACCEPTED, is_url, parse
 
-ACCEPTED = (
-    "a PIL image, a path, a file://, data: or http(s):// URL, encoded bytes, "
-    'a {"bytes", "path"} dict as `datasets` yields, or a uint8 (H, W, 3) / float [0, 1] array'
-)
 CHANNELS = (1, 3, 4)
 
 
@@ -31,7 +23,7 @@ def load_rgb(image: Any) -> PIL.Image.Image:
 
     Args:
         image: A PIL image; `str` or `Path` of a file; `file://`, `data:` or `http(s)://` URL;
-            encoded `bytes`; a dict with `bytes` and/or `path` (what `datasets.Image` stores); or a
+            encoded `bytes`; a dict that holds one of these (what `datasets.Image` stores); or a
             numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4},
             uint8 in [0, 255] or float in [0, 1].
 
@@ -57,51 +49,20 @@ def load_rgb(image: Any) -> PIL.Image.Image:
     return rgb
 
 
-def is_image_list(value: Any) -> bool:
-    """Whether `value` is a list of images rather than one image."""
-    return isinstance(value, list | tuple)
-
-
 def _open(image: Any) -> PIL.Image.Image:
     if isinstance(image, PIL.Image.Image):
         return image
-    if isinstance(image, bytes | bytearray | memoryview):
-        return _open_bytes(bytes(image))
-    if isinstance(image, Mapping):
-        return _open_mapping(image)
-    if isinstance(image, os.PathLike):
-        return _open_path(Path(image))
-    if isinstance(image, str):
-        return _open_string(image)
-    if isinstance(image, torch.Tensor):
+    if isinstance(image, np.ndarray):
+        return _from_array(image)
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    if torch is not None and isinstance(image, torch.Tensor):
         # numpy has no bfloat16.
         tensor = image.detach().float() if image.is_floating_point() else image
         return _from_array(tensor.cpu().numpy())
-    if isinstance(image, np.ndarray):
-        return _from_array(image)
-    raise ImageError(f"Got an image of type {type(image).__name__}. Expected {ACCEPTED}.")
-
-
-def _open_mapping(image: Mapping) -> PIL.Image.Image:
-    if image.get("bytes") is not None:
-        return _open_bytes(image["bytes"])
-    if image.get("path") is not None:
-        return _open_string(str(image["path"]))
-    raise ImageError(
-        f"Got an image dict with keys {sorted(map(str, image))} and neither 'bytes' nor 'path' set. "
-        'Expected {"bytes": ..., "path": ...} as `datasets.Image` stores it.'
-    )
-
-
-def _open_string(image: str) -> PIL.Image.Image:
-    scheme = image.partition(":")[0].lower()
-    if scheme == "file":
-        return _open_path(Path(url2pathname(urlsplit(image).path)))
-    if scheme == "data":
-        return _open_data_url(image)
-    if scheme in ("http", "https"):
-        return _fetch(image)
-    return _open_path(Path(image))
+    reference = parse(image)
+    if reference["bytes"] is not None:
+        return _open_bytes(reference["bytes"], "the data URL" if isinstance(image, str) else None)
+    return _fetch(reference["path"]) if is_url(reference["path"]) else _open_path(Path(reference["path"]))
 
 
 def _fetch(url: str) -> PIL.Image.Image:
@@ -124,18 +85,6 @@ def _open_path(path: Path) -> PIL.Image.Image:
             "Expected the path of an image file; check the path and its permissions."
         ) from error
     return _open_bytes(data, name=f"the file {str(path)!r}")
-
-
-def _open_data_url(url: str) -> PIL.Image.Image:
-    header, _, payload = url.partition(",")
-    if ";base64" not in header:
-        raise ImageError(f"Got the data URL {url[:40]!r}. Expected data:image/...;base64,<data>.")
-    try:
-        # MIME wraps base64 in lines.
-        data = base64.b64decode("".join(payload.split()), validate=True)
-    except binascii.Error as error:
-        raise ImageError(f"The data URL {url[:40]!r} is not valid base64: {error}.") from error
-    return _open_bytes(data, name="the data URL")
 
 
 def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:

@@ -2,15 +2,14 @@
 
 import io
 import struct
-from collections.abc import Mapping
 from typing import Any, BinaryIO
-from urllib.parse import urlsplit
-from urllib.request import url2pathname
 
 import PIL.ExifTags
 import PIL.Image
 
+from ...errors import ImageError
 from .read import load_rgb
+from .reference import is_url, parse
 
 # Formats whose header says all that decides the size; the others are decoded.
 HEADER_FORMATS = frozenset(("JPEG", "MPO", "PNG", "WEBP", "BMP", "GIF"))
@@ -22,17 +21,20 @@ _EXIF_TEXTS = (b"Raw profile type exif\0", b"XML:com.adobe.xmp\0")
 _KEYWORD = max(map(len, _EXIF_TEXTS))
 
 
-def image_size(image: Any) -> tuple[int, int]:
+def image_size(image: Any, fetch: bool = True) -> tuple[int, int]:
     """Width and height, in pixels, that `load_rgb` would give.
 
     Args:
-        image: What `load_rgb` takes. Paths, `file://` URLs, bytes and what `datasets.Image` stores are not
-            decoded; a file whose header is fine and whose pixels are broken passes.
+        image: What `load_rgb` takes. Nothing but arrays, images at http(s) addresses and formats without a
+            clear header are decoded; a file whose header is fine and whose pixels are broken passes.
+        fetch: Fetch images at http(s) addresses. Otherwise they are errors.
 
     Raises:
         ImageError: If there is no such file, or it is no image.
     """
-    source = _file_of(image)
+    if isinstance(image, PIL.Image.Image):
+        return _turned(image, image.getexif())
+    source = _file_of(image, fetch)
     if source is not None:
         try:
             with PIL.Image.open(source) as opened:
@@ -44,17 +46,18 @@ def image_size(image: Any) -> tuple[int, int]:
     return load_rgb(image).size
 
 
-def _file_of(image: Any) -> str | BinaryIO | None:
-    if isinstance(image, Mapping):
-        image = image.get("bytes") if image.get("bytes") is not None else image.get("path")
-    if isinstance(image, bytes):
-        return io.BytesIO(image)
-    if not isinstance(image, str):
+def _file_of(image: Any, fetch: bool) -> str | BinaryIO | None:
+    try:
+        reference = parse(image)
+    except ImageError:  # an array, or nothing that `load_rgb` takes either
         return None
-    scheme = image.partition(":")[0].lower()
-    if scheme == "file":
-        return url2pathname(urlsplit(image).path)
-    return None if scheme in ("data", "http", "https") else image
+    if reference["bytes"] is not None:
+        return io.BytesIO(reference["bytes"])
+    if not is_url(reference["path"]):
+        return reference["path"]
+    if not fetch:
+        raise ImageError(f"The image {reference['path'][:200]!r} is not here. Expected an image or its file.")
+    return None
 
 
 def _upright(opened: PIL.Image.Image) -> tuple[int, int] | None:
@@ -64,9 +67,12 @@ def _upright(opened: PIL.Image.Image) -> tuple[int, int] | None:
     if opened.format == "PNG" and _has_late_exif(opened.fp):
         return None
     # Not PngImageFile's own getexif, which decodes the pixels to see what follows them.
-    exif = PIL.Image.Image.getexif(opened)
+    return _turned(opened, PIL.Image.Image.getexif(opened))
+
+
+def _turned(image: PIL.Image.Image, exif: PIL.Image.Exif) -> tuple[int, int]:
     turned = exif.get(PIL.ExifTags.Base.Orientation) in _TURNED
-    return (opened.height, opened.width) if turned else opened.size
+    return (image.height, image.width) if turned else image.size
 
 
 def _has_late_exif(file: BinaryIO) -> bool:

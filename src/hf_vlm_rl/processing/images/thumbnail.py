@@ -2,23 +2,26 @@
 
 import base64
 import io
-from typing import Any
+from collections.abc import Iterable
+
+import PIL.Image
+
+from .store import ImageStore
 
 SIDE = 192  # pixels, the longer side
 
 
-def thumbnails(processing: Any, tickets: Any) -> tuple[str, ...]:
+def thumbnails(store: ImageStore, tickets: Iterable[int]) -> tuple[str, ...]:
     """The images of tickets, as `data:` URLs of JPEG files.
 
     Args:
-        processing: The processing class that made the tickets.
-        tickets: (N, 1 or 2), or None.
+        store: Where the images are.
+        tickets: Theirs.
     """
-    own = [] if tickets is None else tickets[:, 0].tolist()
-    return tuple(_thumbnail(processing.image_store.get(ticket).image) for ticket in own)
+    return tuple(_thumbnail(store.get(ticket).image) for ticket in tickets)
 
 
-def _thumbnail(image: Any) -> str:
+def _thumbnail(image: PIL.Image.Image) -> str:
     small = image.copy()
     small.thumbnail((SIDE, SIDE))
     file = io.BytesIO()

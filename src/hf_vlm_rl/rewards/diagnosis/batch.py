@@ -64,12 +64,11 @@ class Diagnosis:
         width = max(map(len, self.rewards))
         head = f"{'reward':{width}}  rows   mean    std    low   high  parsed  flat groups"
         lines = [f"{self.rows} completions, {self.groups} groups", head]
-        for name, of in self.rewards.items():
-            parsed, flat = (
-                "-" if share is None else f"{share:.0%}" for share in (of.parse_rate, of.flat_groups)
-            )
-            numbers = " ".join(f"{value:6.3f}" for value in (of.mean, of.std, of.low, of.high))
-            lines.append(f"{name:{width}}  {of.rows:4d} {numbers}  {parsed:>6}  {flat:>11}")
+        for name, reward in self.rewards.items():
+            shares = (reward.parse_rate, reward.flat_groups)
+            parsed, flat = ("-" if share is None else f"{share:.0%}" for share in shares)
+            numbers = f"{reward.mean:6.3f} {reward.std:6.3f} {reward.low:6.3f} {reward.high:6.3f}"
+            lines.append(f"{name:{width}}  {reward.rows:4d} {numbers}  {parsed:>6}  {flat:>11}")
         lines += [f"correlation of {a} and {b}: {r:.2f}" for (a, b), r in self.correlations.items()]
         return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
 
@@ -109,9 +108,10 @@ def diagnose(
         )
     every = functions + _parts(functions)
     names = unique_names(every)
-    given = columns if prompts is None else columns | {"prompts": prompts}
+    arguments = columns if prompts is None else columns | {"prompts": prompts}
     table = {
-        name: _call(function, name, completions, given) for name, function in zip(names, every, strict=True)
+        name: _call(function, name, completions, arguments)
+        for name, function in zip(names, every, strict=True)
     }
     groups = [] if prompts is None else groups_of(prompts, columns, num_generations)
     groups = [group for group in groups if len(group) > 1]
@@ -131,11 +131,11 @@ def diagnose(
 
 def _parts(functions: list[Callable]) -> list[Callable]:
     """What composed rewards consist of, but for what is there already."""
-    found: list[Callable] = []
+    every: list[Callable] = []
     for function in functions:
         parts = function.parts if isinstance(function, ComposedReward) else ()
-        found += [part for part in parts if part not in functions + found]
-    return found
+        every += [part for part in parts if part not in functions + every]
+    return every
 
 
 def _call(function: Callable, name: str, completions: list, columns: Mapping[str, Any]) -> np.ndarray:
@@ -161,43 +161,45 @@ def _parse_rate(function: Callable, texts: list[str]) -> float | None:
 
 def _statistics(values: np.ndarray, rate: float | None, groups: list[range]) -> RewardStatistics:
     counted = values[~np.isnan(values)]
-    in_groups = [own[~np.isnan(own)] for own in (values[list(group)] for group in groups)]
-    spreads = [np.ptp(own) for own in in_groups if len(own) > 1]
+    in_groups = [group[~np.isnan(group)] for group in (values[list(rows)] for rows in groups)]
+    spreads = [np.ptp(group) for group in in_groups if len(group) > 1]
     numbers = [counted.mean(), counted.std(), counted.min(), counted.max()] if counted.size else [np.nan] * 4
     flat = float(np.mean(np.isclose(spreads, 0, atol=1e-9))) if spreads else None
     return RewardStatistics(int(counted.size), *map(float, numbers), rate, flat)
 
 
 def _correlations(table: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
-    found = {}
+    correlations = {}
     for (a, x), (b, y) in itertools.combinations(table.items(), 2):
         both = ~(np.isnan(x) | np.isnan(y))
         if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-            found[a, b] = float(np.corrcoef(x[both], y[both])[0, 1])
-    return found
+            correlations[a, b] = float(np.corrcoef(x[both], y[both])[0, 1])
+    return correlations
 
 
 def _warnings(
     statistics: Mapping[str, RewardStatistics], correlations: Mapping[tuple[str, str], float]
 ) -> list[str]:
-    found = []
-    for name, of in statistics.items():
-        if not of.rows:
-            found.append(f"{name} abstained from every row.")
-        elif of.low == of.high and of.rows > 1:
-            found.append(f"{name} is {of.low:g} everywhere: nothing can be learned from it here.")
-        if of.parse_rate is not None and of.parse_rate < 0.5:
-            found.append(
-                f"{name} can read {of.parse_rate:.0%} of the completions: its low values are about form. Say "
-                "the form in the prompt, warm up with SFT, or add FormatReward(partial=True)."
+    warnings = []
+    for name, reward in statistics.items():
+        if not reward.rows:
+            warnings.append(f"{name} abstained from every row.")
+        elif reward.low == reward.high and reward.rows > 1:
+            warnings.append(f"{name} is {reward.low:g} everywhere: nothing can be learned from it here.")
+        if reward.parse_rate is not None and reward.parse_rate < 0.5:
+            warnings.append(
+                f"{name} can read {reward.parse_rate:.0%} of the completions: its low values are about form. "
+                "Say the form in the prompt, warm up with SFT, or add FormatReward(partial=True)."
             )
     flat = statistics[TOTAL].flat_groups
     if flat is None:
-        found.append("No group of two completions or more: pass prompts, with several completions of each.")
+        warnings.append(
+            "No group of two completions or more: pass prompts, with several completions of each."
+        )
     elif flat > 0.5:
-        found.append(
+        warnings.append(
             f"In {flat:.0%} of the groups all completions get the same total: they give no gradient. Take "
             "harder or easier prompts, more generations, a higher temperature, or partial credit."
         )
-    found += [f"{a} and {b} say the same (r = {r:.2f})." for (a, b), r in correlations.items() if r > 0.98]
-    return found
+    warnings += [f"{a} and {b} say the same (r = {r:.2f})." for (a, b), r in correlations.items() if r > 0.98]
+    return warnings

@@ -31,6 +31,11 @@ class Trend:
         return self.last - self.first > max(2 * self.noise, 0.02)
 
     @property
+    def fell(self) -> bool:
+        """By more than twice the noise, and by 0.02."""
+        return self.first - self.last > max(2 * self.noise, 0.02)
+
+    @property
     def full(self) -> bool:
         """Near 1, the top of most rewards."""
         return self.last >= 0.95
@@ -96,7 +101,7 @@ def _trend(values: list[float]) -> Trend:
 
 def _warnings(trends: Mapping[str, Trend], log_history: Sequence[Mapping[str, Any]]) -> list[str]:
     flat = [name for name, trend in trends.items() if not trend.rose and not trend.full]
-    found = [
+    warnings = [
         f"{full} went from {trend.first:.2f} to {trend.last:.2f} while {name} stayed at "
         f"{trends[name].last:.2f}: the policy learned the form, not the task. Look at completions; make "
         f"{full} a gate (compose) or lower its weight; see with diagnose() whether {name} varies in groups."
@@ -104,18 +109,16 @@ def _warnings(trends: Mapping[str, Trend], log_history: Sequence[Mapping[str, An
         if trend.full and trend.rose
         for name in flat
     ]
-    found += [
-        f"{name} fell from {of.first:.2f} to {of.last:.2f}." for name, of in trends.items() if _fell(of)
+    warnings += [
+        f"{name} fell from {trend.first:.2f} to {trend.last:.2f}."
+        for name, trend in trends.items()
+        if trend.fell
     ]
     zero = [entry["frac_reward_zero_std"] for entry in log_history if "frac_reward_zero_std" in entry]
     last = zero[-max(len(zero) // 4, 1) :]
     if last and np.mean(last) > 0.5:
-        found.append(
+        warnings.append(
             f"In the last quarter, {np.mean(last):.0%} of the groups had one reward for all completions: "
             "they gave no gradient."
         )
-    return found
-
-
-def _fell(trend: Trend) -> bool:
-    return trend.first - trend.last > max(2 * trend.noise, 0.02)
+    return warnings

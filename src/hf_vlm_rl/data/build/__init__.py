@@ -1,0 +1,1 @@
+"""Records of files, checked and typed, become a dataset."""

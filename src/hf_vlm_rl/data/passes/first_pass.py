@@ -1,0 +1,180 @@
+"""The first pass over the records: every row is checked, counted and typed; none is kept."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from datasets import Features
+from datasets.utils import tqdm
+
+from ...errors import DataError
+from .column_types import Columns
+from .image_check import ImageCheck
+from .json_file import Record, Start
+from .report import LoadReport, OnError
+from .sources import Source
+
+BATCH = 100  # rows held at once; Python's garbage collection slows down many more
+SHARD = 100 * BATCH  # records that one process reads in a go
+SOURCE = "source"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A source and how much of it.
+
+    Attributes:
+        source: Where the records come from.
+        label: The value of the column `source`; None for no such column.
+        sample: Of the number of records: which are taken, as booleans in their order. None: all.
+    """
+
+    source: Source
+    label: str | None = None
+    sample: Callable[[int], np.ndarray] | None = None
+
+    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of a record, as `Reader.row` describes them, with the label."""
+        columns, extras = self.source.reader.row(record)
+        if self.label is not None:
+            if SOURCE in columns or SOURCE in extras:
+                raise DataError(
+                    f"the row has a field {SOURCE!r} of its own, which a mixture writes; drop=[{SOURCE!r}]"
+                )
+            columns[SOURCE] = self.label
+        return columns, extras
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Some records of a part, one after the other.
+
+    Attributes:
+        part: Its number.
+        start: Of the first record.
+        keep: For each record, whether it is a row.
+    """
+
+    part: int
+    start: Start
+    keep: np.ndarray
+
+
+@dataclass
+class Plan:
+    """What the second pass needs.
+
+    Attributes:
+        features: Of the rows.
+        shards: In order.
+        report: Of what was left out.
+    """
+
+    features: Features
+    shards: list[Shard] = field(default_factory=list)
+    report: LoadReport = field(default_factory=LoadReport)
+
+
+def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
+    """Read all records once.
+
+    Raises:
+        DataError: At the first bad row, if `on_error` says so; if no row is left.
+    """
+    columns, report, begun = Columns(), LoadReport(), []
+    for part in parts:
+        kinds = part.source.reader.kinds | ({} if part.label is None else {SOURCE: "string"})
+        columns.declare(kinds, part.source.name.__str__)
+    # A bar once there is something to wait for.
+    with tqdm(desc="Checking rows", unit=" rows", delay=2) as bar:
+        for number, part in enumerate(parts):
+            wanted, records = _taken(part), part.source.records()
+            position, keep = 0, bytearray()
+            while batch := list(itertools.islice(records, BATCH)):
+                if position % SHARD == 0:
+                    keep = bytearray()
+                    begun.append((number, batch[0].start, keep))
+                taken = [True] * len(batch) if wanted is None else wanted[position : position + len(batch)]
+                keep += bytes(_check(part, batch, taken, columns, check, on_error, report))
+                position += len(batch)
+                bar.update(len(batch))
+            if position == 0:
+                raise DataError(f"{part.source.name} has no rows. Expected at least one.")
+    if report.rows == 0:
+        reasons = "".join(f"\n  {reason}" for reason in report.reasons)
+        raise DataError(f"No row is left: all {report.skipped} were skipped.{reasons}")
+    shards = [Shard(part, start, np.frombuffer(keep, dtype=bool)) for part, start, keep in begun if any(keep)]
+    return Plan(columns.features(), shards, report)
+
+
+def rows(parts: list[Part], shard: Shard) -> Iterator[dict[str, Any]]:
+    """The rows of a shard, which `plan` found good."""
+    part = parts[shard.part]
+    records = itertools.islice(part.source.records(shard.start), len(shard.keep))
+    for record, keep in zip(records, shard.keep, strict=True):
+        if keep:
+            columns, extras = part.row(record.value)
+            yield columns | extras
+
+
+def _taken(part: Part) -> np.ndarray | None:
+    if part.sample is None:
+        return None
+    total = sum(1 for _ in part.source.records())
+    return part.sample(total)
+
+
+def _check(
+    part: Part,
+    records: list[Record],
+    taken: Iterable[bool],
+    columns: Columns,
+    check: ImageCheck,
+    on_error: OnError,
+    report: LoadReport,
+) -> list[bool]:
+    """Which of the records are rows."""
+    read = [_read(part, record) if use else None for record, use in zip(records, taken, strict=True)]
+    faults = check([row[0].get("images", ()) if isinstance(row, tuple) else () for row in read])
+    keep = []
+    for record, row, fault in zip(records, read, faults, strict=True):
+        if row is None:
+            keep.append(False)
+            continue
+        place = functools.partial(part.source.place, record.start)
+        error = row if isinstance(row, DataError) else DataError(fault) if fault is not None else None
+        error = error or _misfit(columns, row[1], place)
+        keep.append(error is None)
+        if error is None:
+            report.rows += 1
+            continue
+        error = DataError(f"{place()}: {error}")
+        if on_error == "raise":
+            raise error
+        report.skip(error)
+        if callable(on_error):
+            on_error(error)
+    return keep
+
+
+def _read(part: Part, record: Record) -> Any:
+    if isinstance(record.value, DataError):
+        return record.value
+    if not isinstance(record.value, dict):
+        return DataError(f"the row is {str(record.value)[:80]!r}; expected a JSON object")
+    try:
+        return part.row(record.value)
+    except DataError as error:
+        return error
+
+
+def _misfit(columns: Columns, values: Mapping[str, Any], place: Callable[[], str]) -> DataError | None:
+    """Widen the columns by a row, or say why it does not fit."""
+    try:
+        columns.add(values, place)
+    except DataError as error:
+        return error
+    return None

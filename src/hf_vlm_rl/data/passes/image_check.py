@@ -1,0 +1,102 @@
+"""Images in rows as `datasets.Image` stores them, and whether their files are there."""
+
+import io
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import PIL.Image
+from datasets import Image
+
+from ...errors import DataError, ImageError
+from ...processing.images.reference import Reference, is_url, parse, payload
+
+_SEEN = 1 << 16  # files whose state is remembered; bounds the memory
+_THREADS = 8
+
+
+def stored_image(value: Any, folder: str) -> Reference:
+    """What an image field of a row says.
+
+    Args:
+        value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
+        folder: Absolute; paths are relative to it.
+
+    Raises:
+        DataError: If it is no image.
+    """
+    try:
+        image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
+        if isinstance(image, PIL.Image.Image):
+            return Image().encode_example(image)
+        return parse(value, folder)
+    except ImageError as error:
+        raise DataError(str(error)) from error
+
+
+class ImageCheck:
+    """Looks whether image files are there, each path once.
+
+    Args:
+        exist: Look for the files.
+        verify: Read their headers, too, several files at once.
+    """
+
+    def __init__(self, exist: bool, verify: bool):
+        self.exist, self.verify = exist or verify, verify
+
+    def __call__(self, references: Iterable[Iterable[Reference]]) -> list[str | None]:
+        """What is wrong with the first bad image of each row; None if nothing is."""
+        rows = [list(row) for row in references]
+        if not self.exist:
+            return [None] * len(rows)
+        if self.verify:
+            files = {path for row in rows for image in row if (path := _file(image))}
+            with ThreadPoolExecutor(_THREADS) as threads:
+                faults = dict(zip(files, threads.map(_unreadable, files), strict=True))
+            look = faults.__getitem__
+        else:
+            look = _missing
+        return [self._first(row, look) for row in rows]
+
+    def _first(self, row: list[Reference], look: Callable[[str], str | None]) -> str | None:
+        for image in row:
+            fault = None
+            if path := _file(image):
+                fault = look(path)
+            elif self.verify and image["bytes"] is not None:
+                fault = _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
+            if fault is not None:
+                return fault
+        return None
+
+
+def _file(reference: Reference) -> str | None:
+    path = reference["path"]
+    return None if path is None or is_url(path) else path
+
+
+@lru_cache(_SEEN)
+def _is_there(path: str) -> bool:
+    return os.path.isfile(path)
+
+
+def _missing(path: str) -> str | None:
+    if _is_there(path):
+        return None
+    return f"there is no image file {path!r}; check image_folder (check_images=False does not look)"
+
+
+@lru_cache(_SEEN)
+def _unreadable(path: str) -> str | None:
+    return _missing(path) or _undecodable(path, repr(path))
+
+
+def _undecodable(source: Any, name: str) -> str | None:
+    try:
+        with PIL.Image.open(source):
+            return None
+    except Exception as error:  # PIL's formats raise whatever their parsers meet
+        return f"the image {name} cannot be read: {error}"

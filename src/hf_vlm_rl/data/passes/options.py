@@ -1,0 +1,144 @@
+"""The keywords that the loaders of files share: what rows are made of, and how their dataset is built."""
+
+import json
+import os
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
+
+from ...errors import DataError
+from .report import LoadReport, OnError, check_on_error
+
+
+class LoadOptions(TypedDict, total=False):
+    """Keywords of `load_llava`, `load_messages` and `load_mixture`; each can be left out.
+
+    Attributes:
+        answer: Name of the column for the last answer of the assistant, a string, None where the
+            conversation ends with the user; VLM-R1's rewards read "solution". None: no such column.
+            Default: "answer".
+        completion: Also give the last answer as messages in the column `completion`, for `SFTTrainer`.
+            Default: False.
+        system: A system message for conversations that have none. Default: None.
+        image_mark: Stands in texts for the images, in order; a line break beside it is part of it. In a row
+            without any, the images come first. Default: "<image>".
+        drop: Names of fields to leave out. Default: none.
+        strings: Names of fields to keep as text: strings as they are, other values as JSON. Default: none.
+        on_error: "raise" at the first bad row; "skip" bad rows, and log how many and why; or a callable
+            that gets each bad row's DataError, the row being skipped. Default: "raise".
+        num_proc: Processes that write the rows. Default: None, this one.
+        streaming: Give an `IterableDataset` of the same rows and features, which writes nothing to disk.
+            The first pass takes place all the same. Default: False.
+        check_images: Look whether each image file is there; URLs are not looked at. Default: True.
+        verify_images: Read each image file's header, too, with eight threads. Default: False.
+        cache_dir: Instead of `datasets`' own cache. Default: None.
+        report: Filled with the numbers of rows and of skipped rows. Default: None.
+    """
+
+    answer: str | None
+    completion: bool
+    system: str | None
+    image_mark: str
+    drop: Sequence[str]
+    strings: Sequence[str]
+    on_error: OnError
+    num_proc: int | None
+    streaming: bool
+    check_images: bool
+    verify_images: bool
+    cache_dir: str | os.PathLike | None
+    report: LoadReport | None
+
+
+@dataclass(frozen=True)
+class RowOptions:
+    """What rows are made of: the first fields of `LoadOptions`, with their defaults.
+
+    Raises:
+        ValueError: If `drop` or `strings` is no list of names.
+    """
+
+    answer: str | None = "answer"
+    completion: bool = False
+    system: str | None = None
+    image_mark: str = "<image>"
+    drop: Sequence[str] = ()
+    strings: Sequence[str] = ()
+
+    def __post_init__(self):
+        object.__setattr__(self, "drop", column_names(self.drop, "drop"))
+        object.__setattr__(self, "strings", column_names(self.strings, "strings"))
+
+    def extras(
+        self, record: Mapping[str, Any], read: Container[str], made: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The fields of a record that stay columns: all but those that were `read` or are dropped.
+
+        Args:
+            record: What the file holds.
+            read: Names that the reader used.
+            made: Columns that the reader makes.
+
+        Raises:
+            DataError: If another field has the name of a column that the reader makes.
+        """
+        extras = {name: value for name, value in record.items() if name not in read and name not in self.drop}
+        for name in extras.keys() & made.keys():
+            another_name = "pass answer='another name' or " if name == self.answer else ""
+            raise DataError(
+                f"the row has a field {name!r} of its own, which is the name of a column that is made of "
+                f"others; {another_name}drop=[{name!r}]"
+            )
+        for name in self.strings:
+            value = extras.get(name)
+            if value is not None and not isinstance(value, str):
+                extras[name] = json.dumps(value, ensure_ascii=False)
+        return extras
+
+
+@dataclass(frozen=True)
+class BuildOptions:
+    """How the dataset of the rows is built: the other fields of `LoadOptions`, with their defaults.
+
+    Raises:
+        ValueError: If `on_error` is none of its three forms.
+    """
+
+    on_error: OnError = "raise"
+    num_proc: int | None = None
+    streaming: bool = False
+    check_images: bool = True
+    verify_images: bool = False
+    cache_dir: str | os.PathLike | None = None
+    report: LoadReport | None = None
+
+    def __post_init__(self):
+        check_on_error(self.on_error)
+
+
+def split_options(options: LoadOptions) -> tuple[RowOptions, BuildOptions]:
+    """The keywords of a loader, in their two parts.
+
+    Raises:
+        TypeError: If one of them is not in `LoadOptions`.
+        ValueError: If the value of one cannot be used.
+    """
+    unknown = sorted(options.keys() - LoadOptions.__annotations__.keys())
+    if unknown:
+        raise TypeError(f"Got the keywords {unknown}. Expected some of {list(LoadOptions.__annotations__)}.")
+    row_options, build_options = (
+        kind(**{field.name: options[field.name] for field in fields(kind) if field.name in options})
+        for kind in (RowOptions, BuildOptions)
+    )
+    return row_options, build_options
+
+
+def column_names(names: Any, option: str) -> tuple[str, ...]:
+    """A list of column names, as it was passed for an option.
+
+    Raises:
+        ValueError: If it is a single string or holds something else.
+    """
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"Got {option}={names!r}. Expected a list of column names.")
+    return tuple(names)

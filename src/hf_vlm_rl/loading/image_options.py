@@ -1,0 +1,69 @@
+"""How large or how many an image's pixels and tiles may be: options of `from_pretrained`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..families import VLMFamily
+
+BOUNDS = (("min_pixels", "max_pixels"), ("min_tiles", "max_tiles"))
+OPTIONS = tuple(name for names in BOUNDS for name in names)
+# Of InternVL's 256 tokens a tile, these are 65,536 for one image: more than its decoders read.
+MOST_TILES = 256
+# Image processors with a `size` keep the areas there.
+_IN_SIZE = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
+
+
+def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[str, int]:
+    """The options that were given, under the names of the family's image processor.
+
+    Args:
+        family: The model's row.
+        options: By the names in `OPTIONS`; None for those that were not given.
+
+    Raises:
+        ValueError: If the family has no such option, or a value is no whole number in its bounds.
+    """
+    chosen = {name: value for name, value in options.items() if value is not None}
+    unknown = sorted(set(chosen) - set(family.processor_options))
+    if unknown:
+        raise ValueError(
+            f"Got {', '.join(unknown)} for a {family.model_type} model. It takes "
+            f"{', '.join(family.processor_options) or 'none of ' + ', '.join(OPTIONS)}."
+        )
+    for name, value in chosen.items():
+        most = MOST_TILES if name.endswith("tiles") else None
+        if not isinstance(value, int) or value < 1 or (most is not None and value > most):
+            raise ValueError(
+                f"Got {name}={value!r}. Expected a whole number from 1 {f'to {most}' if most else 'on'}."
+            )
+    return {family.processor_options[name]: value for name, value in chosen.items()}
+
+
+def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, int | None]) -> None:
+    """Refuse a smallest size above the largest: the native image processors then resize to either.
+
+    Args:
+        image_processor: The native one, with the options set.
+        family: The model's row.
+        options: As for `image_options`.
+
+    Raises:
+        ValueError: If the options contradict each other, or what the checkpoint sets.
+    """
+    for names in BOUNDS:
+        if all(options.get(name) is None for name in names):
+            continue
+        smallest, largest = (_value(image_processor, name, family.processor_options[name]) for name in names)
+        if smallest is not None and largest is not None and smallest > largest:
+            raise ValueError(
+                f"Got {names[0]}={smallest} and {names[1]}={largest} (from the arguments, or from the "
+                f"checkpoint). Expected {names[0]} <= {names[1]}: give both."
+            )
+
+
+def _value(image_processor: Any, name: str, native_name: str) -> int | None:
+    # Which of the two a native image processor has depends on its class.
+    value = getattr(image_processor, native_name, None)
+    if value is None and name in _IN_SIZE:
+        value = getattr(image_processor.size, _IN_SIZE[name], None)
+    return value

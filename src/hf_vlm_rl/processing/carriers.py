@@ -1,0 +1,81 @@
+"""Tickets in the slots that trainers carry for pixels.
+
+    pixel_values     uint8 (N, 12): per image, the 8 bytes of its ticket, 3 of the prompt tokens behind the
+                     row's last image (0: not carried, else one more than their number), 1 check byte
+    image_grid_thw   int64 (N, 3): ones
+
+Every TRL version slices this layout by image. Some trainers cast pixels to the model's dtype: whole numbers
+up to 255 are the same in float16 and bfloat16, so tickets come back from any such cast.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import torch
+
+from ..errors import TicketError
+
+WIDTH = 12
+_TICKET, _TAIL = 8, 3
+
+
+def pack(carried: Sequence[tuple[int, int | None]]) -> dict[str, torch.Tensor]:
+    """The tensors for N images.
+
+    Args:
+        carried: Per image, its ticket and the prompt tokens behind the row's last image, or None.
+    """
+    rows = [_row(ticket, tail) for ticket, tail in carried]
+    return {
+        "pixel_values": torch.tensor(rows, dtype=torch.uint8).view(len(rows), WIDTH),
+        "image_grid_thw": torch.ones(len(rows), 3, dtype=torch.int64),
+    }
+
+
+def unpack(pixel_values: object) -> list[tuple[int, int | None]] | None:
+    """What `pack` was given, if the tensor is one of its; None for anything else, such as pixels.
+
+    Raises:
+        TicketError: If the tensor has the form of tickets, in whole numbers, and is damaged.
+    """
+    if not isinstance(pixel_values, torch.Tensor) or pixel_values.ndim != 2:
+        return None
+    whole = not pixel_values.is_floating_point()
+    if pixel_values.shape[1] != WIDTH:
+        if whole:
+            raise TicketError(
+                f"Got integer pixel_values of shape {tuple(pixel_values.shape)}. Expected the tickets that "
+                f"the policy's processing class made, {WIDTH} bytes an image, or floating-point pixels."
+            )
+        return None
+    rows = pixel_values.tolist()
+    right = [_is_right(row) for row in rows]
+    if all(right):
+        return [_read([int(value) for value in row]) for row in rows]
+    if whole:
+        raise TicketError(
+            f"The ticket of image {right.index(False)} is damaged: its check byte does not fit. Expected "
+            "pixel_values as the processing class made them; trainers may repeat, reorder and cast rows."
+        )
+    return None
+
+
+def _row(ticket: int, tail: int | None) -> list[int]:
+    number = 0 if tail is None else tail + 1
+    content = ticket.to_bytes(_TICKET, "little", signed=True) + number.to_bytes(_TAIL, "little")
+    return [*content, _check(content)]
+
+
+def _read(row: list[int]) -> tuple[int, int | None]:
+    number = int.from_bytes(bytes(row[_TICKET : _TICKET + _TAIL]), "little")
+    return int.from_bytes(bytes(row[:_TICKET]), "little", signed=True), number - 1 if number else None
+
+
+def _is_right(row: list[float]) -> bool:
+    if not all(0 <= value <= 255 and value == int(value) for value in row):
+        return False
+    return _check(bytes(int(value) for value in row[:-1])) == row[-1]
+
+
+def _check(content: bytes) -> int:
+    return zlib.crc32(content) & 0xFF

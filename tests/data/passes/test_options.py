@@ -1,0 +1,34 @@
+"""The loaders' keywords stand in one public place, each with its explanation and its default."""
+
+import inspect
+import re
+from dataclasses import fields
+
+import pytest
+
+from hf_vlm_rl.data import LoadOptions, load_llava, load_messages, load_mixture
+from hf_vlm_rl.data.passes.options import BuildOptions, RowOptions, split_options
+
+DEFAULTS = {field.name: field.default for kind in (RowOptions, BuildOptions) for field in fields(kind)}
+
+
+def test_every_keyword_is_explained_with_its_default():
+    explained = re.findall(r"^ {4,8}(\w+): (?:.|\n)*?Default: (.*)\.$", inspect.getdoc(LoadOptions), re.M)
+    written = {name: default.split(",")[0].strip('"') for name, default in explained}
+    shown = {name: "none" if default == () else str(default) for name, default in DEFAULTS.items()}
+    assert written == shown
+    assert list(LoadOptions.__annotations__) == list(DEFAULTS)
+
+
+@pytest.mark.parametrize("load", [load_llava, load_messages, load_mixture])
+def test_every_loader_takes_them_and_says_where_they_are_explained(load):
+    options = inspect.signature(load).parameters["options"]
+    assert options.annotation.__args__ == (LoadOptions,)
+    assert "`LoadOptions`" in load.__doc__
+    with pytest.raises(TypeError, match=r"Got the keywords \['anser'\]. Expected some of \['answer', 'compl"):
+        load("rows.jsonl", anser="solution")
+
+
+def test_keywords_reach_their_part():
+    rows, build = split_options({"answer": "solution", "drop": ["id"], "streaming": True})
+    assert (rows, build) == (RowOptions("solution", drop=("id",)), BuildOptions(streaming=True))

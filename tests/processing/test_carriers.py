@@ -1,0 +1,36 @@
+"""Tickets in the slots of pixels come through what trainers do with pixels."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hf_vlm_rl import TicketError
+from hf_vlm_rl.processing.carriers import pack, unpack
+
+ticket = st.integers(-(2**63), 2**63 - 1)
+carried = st.lists(st.tuples(ticket, st.none() | st.integers(0, 2**24 - 2)), max_size=6)
+
+
+@given(carried, st.sampled_from([torch.uint8, torch.int64, torch.float32, torch.float16, torch.bfloat16]))
+def test_tickets_survive_a_cast_to_any_dtype_of_a_model(rows, dtype):
+    assert unpack(pack(rows)["pixel_values"].to(dtype)) == rows
+
+
+@given(carried.filter(bool), st.integers(0, 11), st.integers(1, 255), st.integers(0, 5))
+def test_a_changed_byte_is_never_read_as_the_ticket(rows, column, change, number):
+    pixel_values = pack(rows)["pixel_values"]
+    number %= len(rows)
+    pixel_values[number, column] ^= change
+    with pytest.raises(TicketError, match=f"image {number} is damaged"):
+        unpack(pixel_values)
+
+
+@pytest.mark.parametrize("shape", [(4, 1176), (2, 3, 28, 28), (1, 2, 3, 28, 28), (4, 12)])
+def test_pixels_are_no_tickets(shape):
+    assert unpack(torch.randn(shape)) is None
+
+
+def test_other_whole_numbers_are_refused():
+    with pytest.raises(TicketError, match=r"integer pixel_values of shape \(2, 1\)"):
+        unpack(torch.ones(2, 1, dtype=torch.int64))

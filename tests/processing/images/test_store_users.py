@@ -113,12 +113,12 @@ def test_another_user_reads_a_directory_that_is_readable_and_is_told_that_it_is_
     kept = ImageStore(root).put(noise(0), columns={"answer": 1}, keep=True)
 
     def other() -> bool:
-        with pytest.warns(UserWarning, match="Cannot write to the image store: Permission denied"):
+        with pytest.warns(UserWarning, match="Cannot use the image store: Permission denied"):
             store = ImageStore(root)
         if store.get(kept).columns != {"answer": 1} or not same(store.get(kept).image, noise(0)):
             return False
         store.put(noise(0), columns={"answer": 1}, keep=True)  # it is there
-        with pytest.raises(PermissionError, match="Cannot write to the image store"):
+        with pytest.raises(PermissionError, match="Cannot use the image store"):
             store.put(noise(1), keep=True)
         return same(store.get(image_ticket(noise(1))).image, noise(1))
 

@@ -13,47 +13,21 @@ import pytest
 from tests.documents.imports import TOP, Arrow, arrows, in_circles, modules, places, room, runs_up
 from tests.documents.pages import PAGES, ROOT
 
-# Arrows that are on their way out. An arrow that is gone has to leave this list, too.
-OWED = {
-    "evaluation/comparison -> hub/cards/__init__": "the card's measurement moves to evaluation",
-    "evaluation/result -> hub/cards/__init__": "the card's measurement moves to evaluation",
-    "evaluation/pages -> evaluation/result": "pages take rows and a table instead of a result",
-    "evaluation/pictures -> evaluation/result": "pictures take rows instead of a result",
-    "hub/push -> __init__": "the version comes from importlib.metadata",
-    "hub/base_model -> commits": "commits.py moves into loading/location.py",
-    "loading/adapters/load -> commits": "commits.py moves into loading/location.py",
-    "loading/auto -> commits": "commits.py moves into loading/location.py",
-    "scoring/reward_functions -> reward_log": "reward_log.py moves into scoring/reward_functions.py",
-}
-OWED_FILES = {"commits", "reward_log"}
-OWED_NAMES = {"data/build/image_check takes _PAYLOADS, _at, _data_url from processing/images/reference"}
-
 PACKAGES = [name for name in modules() if name.endswith("__init__")]
 LAZY = [name for name in PACKAGES if "_HOME" in ast.dump(modules()[name])]
 MOST_LINES, MEDIAN_LINES = 400, 150
 
 
-def kept() -> list[Arrow]:
-    return [arrow for arrow in arrows() if str(arrow) not in OWED]
-
-
 def test_every_room_has_a_place_in_the_order():
-    assert {room(name) for name in modules()} - OWED_FILES == set(places())
+    assert {room(name) for name in modules()} == set(places())
 
 
 def test_no_module_imports_itself_by_a_detour():
-    assert [arrow.where for arrow in in_circles(kept())] == []
+    assert [arrow.where for arrow in in_circles(arrows())] == []
 
 
 def test_no_arrow_runs_up():
-    assert [arrow.where for arrow in kept() if runs_up(arrow)] == []
-
-
-def test_what_is_owed_is_still_there():
-    """Delete from OWED what this names."""
-    assert set(OWED) - set(map(str, arrows())) == set()
-    assert OWED_FILES - set(modules()) == set()
-    assert OWED_NAMES - set(private_imports()) == set()
+    assert [arrow.where for arrow in arrows() if runs_up(arrow)] == []
 
 
 @pytest.mark.parametrize(
@@ -97,7 +71,7 @@ def private_imports() -> list[str]:
 
 
 def test_no_module_imports_private_names_of_another():
-    assert set(private_imports()) - OWED_NAMES == set()
+    assert private_imports() == []
 
 
 def test_files_are_small():

@@ -1,6 +1,7 @@
 """What a row of a dataset may cost: pixels, bytes and hosts are bounded before anything is spent."""
 
 import io
+import json
 import struct
 import threading
 import time
@@ -12,7 +13,8 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from hf_vlm_rl import ImageError
+from hf_vlm_rl import DataError, ImageError
+from hf_vlm_rl.data import load_llava
 from hf_vlm_rl.processing.images import fetch as fetch_module
 from hf_vlm_rl.processing.images.read import MAX_IMAGE_PIXELS, load_rgb
 from tests.images import photo
@@ -60,6 +62,15 @@ def test_too_many_pixels_are_refused_before_they_are_decoded(bomb, form):
     assert [part for part in expected if part not in str(caught.value)] == []
     assert seconds < 1
     assert peak < 10 << 20
+
+
+def test_loaders_that_verify_images_refuse_them_with_the_line(bomb):
+    rows = bomb.parent / "rows.jsonl"
+    row = {"image": bomb.name, "conversations": [{"from": "human", "value": "What is it?"}]}
+    row["conversations"].append({"from": "gpt", "value": "Nothing."})
+    rows.write_text(json.dumps(row))
+    with pytest.raises(DataError, match=r"line 1.*bomb\.png.*13000 x 13000 pixels, more than"):
+        load_llava(rows, verify_images=True)
 
 
 def test_what_pil_itself_refuses_is_told_with_both_limits():

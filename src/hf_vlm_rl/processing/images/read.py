@@ -40,12 +40,7 @@ def load_rgb(image: Any) -> PIL.Image.Image:
             anything is decoded, if it has more than `max_image_pixels()` pixels.
     """
     opened = _open(image)
-    limit = max_image_pixels()
-    if opened.width * opened.height > limit:
-        raise ImageError(
-            f"{_describe(image)} has {opened.width} x {opened.height} pixels, more than {limit}; each takes "
-            f"3 bytes or more once decoded. Make it smaller, drop the row, or raise {PIXELS_VARIABLE}."
-        )
+    check_pixels(opened, _describe(image))
     try:
         rgb = PIL.ImageOps.exif_transpose(opened).convert("RGB")
     except Exception as error:  # PIL's formats raise whatever their parsers meet
@@ -71,6 +66,24 @@ def max_image_pixels() -> int:
     if not limit.isdecimal() or int(limit) == 0:
         raise ImageError(f"Got {PIXELS_VARIABLE}={limit!r}. Expected a whole number of pixels above 0.")
     return int(limit)
+
+
+def check_pixels(opened: PIL.Image.Image, name: str) -> None:
+    """Refuse an image, by its header, that is larger than `max_image_pixels()`.
+
+    Args:
+        opened: The image, which is not decoded.
+        name: What the message calls it.
+
+    Raises:
+        ImageError: If it has too many pixels.
+    """
+    limit = max_image_pixels()
+    if opened.width * opened.height > limit:
+        raise ImageError(
+            f"{name} has {opened.width} x {opened.height} pixels, more than {limit}; each takes 3 bytes "
+            f"or more once decoded. Make it smaller, drop the row, or raise {PIXELS_VARIABLE}."
+        )
 
 
 def _open(image: Any) -> PIL.Image.Image:

@@ -26,7 +26,7 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
-    with forbidden(_watched(backbone)):
+    with forbidden(watched(backbone)):
         layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
@@ -38,7 +38,8 @@ def _decoder(backbone: Any) -> Any:
     return backbone.get_submodule(backbone.family.language.rpartition(".")[2])
 
 
-def _watched(backbone: Any) -> str | None:
+def watched(backbone: Any) -> str | None:
+    """Why the decoder must run as it stands, if somebody put a hook on it."""
     home = foreign_hook(_decoder(backbone))
     return None if home is None else f"a hook of {home} is on the decoder"
 

@@ -186,6 +186,7 @@ def test_lists_lines_and_several_files_give_the_same_rows(photos, tmp_path):
         (llava("A?", "x", image="cat.png", images=["cat.png"]), "both 'image' and 'images'"),
         (llava("A?", "x", video="cat.mp4"), "the row has a video"),
         ({"image": "cat.png"}, "the row has ['image']; expected 'conversations'"),
+        ({"messages": []}, "rows of 'messages' are read by load_messages"),
         ({"conversations": []}, "'conversations' is '[]'; expected a list of messages"),
         ({"conversations": [{"from": "human"}]}, "conversations[0] is \"{'from': 'human'}\""),
         ({"conversations": [{"from": "robot", "value": "A"}]}, "turn 0 is said by 'robot'"),

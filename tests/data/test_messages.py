@@ -160,5 +160,13 @@ def test_a_bad_pair_names_file_and_line(load, row, message):
 def test_the_first_row_that_tells_it_gives_the_form(load):
     good = {"prompt": "A?", "chosen": "a", "rejected": "b"}
     assert len(load("{", {"x": 1}, good, on_error="skip")) == 1
-    with pytest.raises(DataError, match="line 2: the row has"):
+    with pytest.raises(DataError, match="line 1: not JSON"):
         load("{", {"x": 1}, on_error="skip")
+
+
+def test_a_file_without_a_form_names_its_first_line_and_who_reads_it(load):
+    rows = [{"conversations": [{"from": "human", "value": "A?"}], "n": n} for n in range(3)]
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 1: .*'conversations' are read by load_llava"):
+        load(*rows)
+    with pytest.raises(DataError, match=r"line 1: not JSON"):
+        load("{", {"text": "A?"})

@@ -47,7 +47,10 @@ class LlavaReader:
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
         if "conversations" not in record:
-            raise DataError(f"the row has {sorted(record)}; expected 'conversations', and 'image' for images")
+            raise DataError(
+                f"the row has {sorted(record)}; expected 'conversations', and 'image' for images"
+                + ("; rows of 'messages' are read by load_messages" if "messages" in record else "")
+            )
         options = self.options
         turns = started(record["conversations"], self._marks, self.folder, options.system, "conversations")
         images = row_images(record, self.folder)

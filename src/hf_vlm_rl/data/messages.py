@@ -106,6 +106,7 @@ def form_of(record: Any) -> str:
     raise DataError(
         f"the row has {shown}; expected 'messages', or 'prompt', or 'prompt' and 'completion', or 'chosen' "
         "and 'rejected' (with 'prompt', unless both begin with it)"
+        + ("; rows of 'conversations' are read by load_llava" if "conversations" in shown else "")
     )
 
 
@@ -116,15 +117,15 @@ def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -
         DataError: If the file cannot be used, or no row tells its form.
     """
     unread = JsonSource(Path(path), None)
-    error = DataError(f"{unread.path} has no rows. Expected at least one.")
+    first_error = None
     for record in unread.records():
         try:
             if isinstance(record.value, DataError):
                 raise record.value
             return JsonSource(Path(path), MessagesReader(folder, form_of(record.value), options))
-        except DataError as wrong:  # counted as bad when the rows are read
-            error = DataError(f"{unread.place(record.start)}: {wrong}")
-    raise error
+        except DataError as error:  # counted as bad when the rows are read
+            first_error = first_error or DataError(f"{unread.place(record.start)}: {error}")
+    raise first_error or DataError(f"{unread.path} has no rows. Expected at least one.")
 
 
 def load_messages(

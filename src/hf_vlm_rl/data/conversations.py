@@ -1,7 +1,7 @@
 """Conversations as files write them: messages of blocks with the images in place, prompts and answers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
@@ -16,6 +16,13 @@ ROLES = {
     "system": "system",
 }
 IMAGE = {"type": "image", "text": None}
+# Marks of ms-swift and LLaMA-Factory that would stay in the text as they are.
+_FOREIGN_MARKS = {
+    "<bbox>": "stands for a box of the field 'objects'; expected the box itself, as the model writes it",
+    "<ref-object>": "stands for a name of the field 'objects'; expected the name itself",
+    "<audio>": "stands for a sound; expected images and text",
+    "<video>": "stands for a video; expected images and text",
+}
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -85,7 +92,14 @@ class Turns:
             raise DataError(
                 f"{self._turn()} has the content {str(content)[:80]!r}; expected a string or blocks"
             )
+        for block in blocks:
+            self._refuse_foreign_marks(block["text"] or "")
         self.messages.append({"role": speaker, "content": blocks})
+
+    def _refuse_foreign_marks(self, text: str) -> None:
+        for mark, meaning in _FOREIGN_MARKS.items():
+            if mark in text and mark.replace("<", "</") not in text:  # with an end it is markup
+                raise DataError(f"{self._turn()} contains {mark!r}, which in other formats {meaning}")
 
     def _turn(self) -> str:
         return f"turn {len(self.messages)}"
@@ -173,6 +187,29 @@ def started(messages: Any, marks: Marks, folder: str, system: str | None, name: 
         turns.add("system", system)
     _add(turns, messages, name)
     return turns
+
+
+def with_system(messages: Any, record: Mapping[str, Any], drop: Container[str]) -> Any:
+    """Messages that begin with what the record's field `system` says, as LLaMA-Factory means it.
+
+    Args:
+        messages: What the row holds.
+        record: The row; an empty `system` says nothing.
+        drop: Names of fields that are left out.
+
+    Raises:
+        DataError: If the field is no string, or the messages have a system message, too.
+    """
+    system = None if "system" in drop else record.get("system")
+    if not system or not isinstance(messages, list):
+        return messages
+    first = messages[0] if messages and isinstance(messages[0], Mapping) else {}
+    if not isinstance(system, str) or first.get("role", first.get("from")) == "system":
+        raise DataError(
+            f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a string, "
+            "and no system message among them, or drop=['system']"
+        )
+    return [{"role": "system", "content": system}, *messages]
 
 
 def answered(value: Any, marks: Marks, name: str) -> list[dict[str, Any]]:

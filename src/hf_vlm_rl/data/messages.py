@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns, answered, row_images, split_turns, started
+from .conversations import Marks, Turns, answered, row_images, split_turns, started, with_system
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
@@ -18,7 +18,7 @@ from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
 
 PAIR = ("chosen", "rejected")
-READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "video", "videos")
+READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", "video", "videos")
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,14 @@ class MessagesReader:
         extras = self.options.extras(record, READ, self.kinds)
         images = row_images(record, self.folder)
         if self.form == "messages":
-            turns = self._started(record["messages"], "messages")
+            turns = self._started(record, record["messages"], "messages")
             return split_turns(turns, images, self.options.answer, self.options.completion), extras
         prompt, answers = self._prompt(record)
         columns = {"prompt": prompt.messages, "images": prompt.place(images)}
         return columns | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
 
-    def _started(self, messages: Any, name: str) -> Turns:
+    def _started(self, record: Mapping[str, Any], messages: Any, name: str) -> Turns:
+        messages = with_system(messages, record, self.options.drop)
         return started(messages, self._marks, self.folder, self.options.system, name)
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
@@ -83,7 +84,7 @@ class MessagesReader:
                 same += 1
             messages, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
         messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        turns = self._started(messages, "prompt")
+        turns = self._started(record, messages, "prompt")
         if not any(turn["role"] == "user" for turn in turns.messages):
             raise DataError("'prompt' has no turn of a user; expected one")
         return turns, answers
@@ -139,7 +140,8 @@ def load_messages(
     pair without `prompt` begins with it on both sides). These are lists of `{"role", "content"}`, or strings
     but for `messages`; a content is a string with image marks, or a list of blocks. Images stand in
     `{"type": "image", "image" | "path" | "url": ...}` or `image_url` blocks, or in `images` or `image`, for
-    the marks and the blocks without an image of their own, in order.
+    the marks and the blocks without an image of their own, in order. A field `system`, as LLaMA-Factory
+    writes it, is the conversation's system message.
 
     Args:
         path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.

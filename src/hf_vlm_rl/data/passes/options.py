@@ -19,7 +19,7 @@ class LoadOptions(TypedDict, total=False):
             Default: "answer".
         completion: Also give the last answer as messages in the column `completion`, for `SFTTrainer`.
             Default: False.
-        system: A system message for conversations that have none. Default: None.
+        system: A system message for conversations that have none, and no field `system`. Default: None.
         image_mark: Stands in texts for the images, in order; a line break beside it is part of it. In a row
             without any, the images come first. Default: "<image>".
         drop: Names of fields to leave out. Default: none.

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,7 @@ from .passes.options import BuildOptions
 from .passes.report import LoadReport, OnError
 from .passes.second_pass import build
 
-CHOICES = "{choices}"
+_FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # {{name}} is text, {name} a field
 _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 
 
@@ -120,7 +121,8 @@ def load_image_folder(
     Args:
         path: The folder.
         question: What is asked about every image. `{choices}` in it becomes the classes, separated by
-            commas; an image mark (`<image>`) the image, which comes first otherwise.
+            commas; an image mark (`<image>`) the image, which comes first otherwise. `{{name}}` becomes
+            `{name}`.
         choices: The classes in the order in which `{choices}` lists them, and others that have no images.
             Default: those that are there, sorted.
         answer: Name of the column for the class.
@@ -139,8 +141,15 @@ def load_image_folder(
     Raises:
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
+        ValueError: If the question has another field than `{choices}`.
     """
     options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
+    if unknown:
+        raise ValueError(
+            f"Got the question {question!r} with {unknown}. Expected no field but {{choices}}; write "
+            "{{name}} for a name in braces."
+        )
     root = os.path.abspath(path)
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root!r}. Expected one with a folder of images per class.")
@@ -154,7 +163,8 @@ def load_image_folder(
     unlisted = [name for name in classes if choices is not None and name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
-    question = question.replace(CHOICES, ", ".join(choices or classes))
+    listed = ", ".join(choices or classes)
+    question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
     source = FolderSource(root, files, FolderReader(root, question, answer, system))
     if on_error == "raise":
         _refuse(source)

@@ -318,3 +318,30 @@ def test_marks_of_other_formats_are_named(load, mark):
             load(row)
     markup = f"Answer as {mark}[0, 0, 1, 1]{mark.replace('<', '</')}."
     assert load(llava(markup, "x"))[0]["prompt"] == [user(markup)]
+
+
+OUTSIDE = ["../{}/cat.png", "a/../../{}/cat.png", {"path": "../{}/cat.png"}, "file:../{}/cat.png"]
+
+
+def named(field, name):
+    return {"path": field["path"].format(name)} if isinstance(field, dict) else field.format(name)
+
+
+@pytest.mark.parametrize("field", OUTSIDE)
+def test_relative_paths_stay_below_the_image_folder_unless_asked(load, photos, tmp_path, field):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / photos.name).symlink_to(photos)
+    row = llava("<image>", "x", image=named(field, photos.name))
+    path = jsonl(tmp_path / "outside.jsonl", [row])
+    with pytest.raises(DataError, match=r"line 1: the image '.*cat\.png' leads out of .*outside_images=True"):
+        load_llava(path, tmp_path / "folder")
+    if not str(field).startswith("a/"):  # there is no folder a
+        assert sizes(load_llava(path, tmp_path / "folder", outside_images=True)[0]) == [(24, 32)]
+
+
+def test_paths_that_come_back_are_below_the_folder(load, photos, tmp_path):
+    (tmp_path / "..photos").symlink_to(photos)
+    rows = [llava("<image>", "x", image=name) for name in ("cat.png", "./cat.png", str(photos / "cat.png"))]
+    assert [sizes(row) for row in load(*rows)] == [[(24, 32)]] * 3
+    path = jsonl(tmp_path / "inside.jsonl", [llava("<image>", "x", image="..photos/../..photos/cat.png")])
+    assert sizes(load_llava(path)[0]) == [(24, 32)]

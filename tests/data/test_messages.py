@@ -188,3 +188,9 @@ def test_marks_of_ms_swift_are_named(load):
     blocks = [{"type": "image"}, text("Where is <bbox>?")]
     with pytest.raises(DataError, match="line 1: turn 0 contains '<bbox>'"):
         load({"messages": [says("user", blocks)], "images": ["cat.png"]})
+
+
+def test_images_of_blocks_stay_below_the_image_folder(load):
+    row = {"messages": [says("user", [{"type": "image", "path": "../cat.png"}, text("What?")])]}
+    with pytest.raises(DataError, match=r"line 1: the image '\.\./cat\.png' leads out of"):
+        load(row)

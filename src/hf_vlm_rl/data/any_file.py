@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ..processing.images.reference import is_image_list, parse
+from ..processing.images.reference import is_image_list
 
 FORMATS = {
     ".jsonl": "json",
@@ -95,4 +95,6 @@ class _Rows:
             return [self._placed(image) for image in value]
         if self.folder is None or not isinstance(value, str):
             return value
-        return parse(value, str(self.folder))["path"] or value  # a data: URL has no path
+        from .passes.image_check import ImageRoot
+
+        return ImageRoot(str(self.folder)).stored(value)["path"] or value  # a data: URL has no path

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..processing.images.reference import Reference, as_list
-from .passes.image_check import stored_image
+from .passes.image_check import ImageRoot
 
 ROLES = {
     "human": "user",
@@ -61,7 +61,7 @@ class Turns:
         folder: Paths of images are relative to it.
     """
 
-    def __init__(self, marks: Marks, folder: str):
+    def __init__(self, marks: Marks, folder: ImageRoot):
         self.marks, self.folder = marks, folder
         self.messages: list[dict[str, Any]] = []
         self.images: list[Reference | None] = []  # None for a place without an image of its own
@@ -139,7 +139,7 @@ class Turns:
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
             fields = {name: value for name, value in block.items() if name != "type" and value is not None}
-            self.images.append(stored_image(fields, self.folder) if fields else None)
+            self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE
         raise DataError(
             f"{self._turn()} has the block {str(block)[:80]!r}; expected {{'type': 'text', 'text': ...}} or "
@@ -152,7 +152,7 @@ def plain(messages: Iterable[Mapping[str, Any]]) -> str:
     return "".join(block["text"] for message in messages for block in message["content"])
 
 
-def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
+def row_images(row: Mapping[str, Any], folder: ImageRoot) -> list[Reference]:
     """The images that stand in a row's `image` or `images`.
 
     Raises:
@@ -163,10 +163,10 @@ def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
         raise DataError("both 'image' and 'images' are given; expected one of them")
     if row.get("video") is not None or row.get("videos") is not None:
         raise DataError("the row has a video; expected images or text")
-    return [stored_image(image, folder) for images in filled for image in as_list(images)]
+    return [folder.stored(image) for images in filled for image in as_list(images)]
 
 
-def started(messages: Any, marks: Marks, folder: str, system: str | None, name: str) -> Turns:
+def started(messages: Any, marks: Marks, folder: ImageRoot, system: str | None, name: str) -> Turns:
     """The turns of a list of messages, with a system message if there is none.
 
     Args:
@@ -219,7 +219,7 @@ def answered(value: Any, marks: Marks, name: str) -> list[dict[str, Any]]:
         DataError: If it is something else, or has images.
     """
     messages = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
-    turns = started(messages, marks, "", None, name)
+    turns = started(messages, marks, ImageRoot(""), None, name)
     if turns.images or turns.messages[0]["role"] != "assistant":
         raise DataError(
             f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "

@@ -14,6 +14,7 @@ from ..errors import DataError
 from .conversations import Marks, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.json_file import Record, Start
 from .passes.options import BuildOptions
 from .passes.report import LoadReport, OnError
@@ -46,7 +47,7 @@ class FolderReader:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
-        turns = Turns(Marks("<image>"), self.root)
+        turns = Turns(Marks("<image>"), ImageRoot(self.root))
         if self.system is not None:
             turns.add("system", self.system)
         turns.add("user", self.question)

@@ -13,6 +13,7 @@ from ..errors import DataError
 from .conversations import Marks, row_images, split_turns, started, with_system
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
@@ -32,6 +33,10 @@ class LlavaReader:
 
     folder: str
     options: RowOptions = field(default_factory=RowOptions)
+
+    @cached_property
+    def _images(self) -> ImageRoot:
+        return ImageRoot(self.folder, self.options.outside_images)
 
     @cached_property
     def _marks(self) -> Marks:
@@ -65,8 +70,8 @@ class LlavaReader:
         if isinstance(messages, list):
             messages = [_numbers_as_text(message) for message in messages]
         messages = with_system(messages, record, options.drop)
-        turns = started(messages, self._marks, self.folder, options.system, name)
-        images = row_images(record, self.folder)
+        turns = started(messages, self._marks, self._images, options.system, name)
+        images = row_images(record, self._images)
         columns = split_turns(turns, images, options.answer, options.completion)
         answer = columns.get(options.answer)
         if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others

@@ -13,6 +13,7 @@ from ..errors import DataError
 from .conversations import Marks, Turns, answered, row_images, split_turns, started, with_system
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
@@ -34,6 +35,10 @@ class MessagesReader:
     folder: str
     form: str
     options: RowOptions
+
+    @cached_property
+    def _images(self) -> ImageRoot:
+        return ImageRoot(self.folder, self.options.outside_images)
 
     @cached_property
     def _marks(self) -> Marks:
@@ -60,7 +65,7 @@ class MessagesReader:
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
-        images = row_images(record, self.folder)
+        images = row_images(record, self._images)
         if self.form == "messages":
             turns = self._started(record, record["messages"], "messages")
             return split_turns(turns, images, self.options.answer, self.options.completion), extras
@@ -70,7 +75,7 @@ class MessagesReader:
 
     def _started(self, record: Mapping[str, Any], messages: Any, name: str) -> Turns:
         messages = with_system(messages, record, self.options.drop)
-        return started(messages, self._marks, self.folder, self.options.system, name)
+        return started(messages, self._marks, self._images, self.options.system, name)
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}

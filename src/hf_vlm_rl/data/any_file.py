@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from ..errors import DataError
 from ..processing.images.reference import is_image_list
 
 FORMATS = {
@@ -84,11 +85,12 @@ class _Rows:
         return self.length
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in itertools.islice(self.dataset, self.length):
-            yield {
-                name: self._placed(value) if name in ("image", "images") else value
-                for name, value in row.items()
-            }
+        for index, row in enumerate(itertools.islice(self.dataset, self.length)):
+            try:
+                images = {name: self._placed(row[name]) for name in ("image", "images") if name in row}
+            except DataError as error:
+                raise DataError(f"Row {index}: {error}") from error
+            yield {**row, **images}
 
     def _placed(self, value: Any) -> Any:
         if is_image_list(value):

@@ -4,12 +4,13 @@ from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
 
+from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
 from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
 from .state import ProcessingState
-from .tokenizer import VLMTokenizer, fold
+from .tokenizer import VLMTokenizer
 
 
 def make_processing_class(
@@ -47,7 +48,7 @@ def make_processing_class(
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
     opening = opening_after_bos(processor)
-    state = ProcessingState(
+    retype(processor, VLMTokenizer).state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty one is false
         placeholder_id=config.image_token_id,
@@ -56,7 +57,7 @@ def make_processing_class(
         never_sampled=tuple(sorted(sampled_never - {None})),
         opening=opening,
     )
-    return fold(processor, state)
+    return processor
 
 
 def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:

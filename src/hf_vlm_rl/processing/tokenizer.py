@@ -14,9 +14,9 @@ from typing import Any, Self
 import numpy as np
 import PIL.Image
 import torch
-from transformers import BatchFeature, ProcessorMixin
+from transformers import BatchFeature
 
-from .._retype import Retyped, retype
+from .._retype import Retyped
 from ..errors import ImageError
 from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
@@ -94,10 +94,14 @@ class VLMTokenizer(Retyped):
         """What it knows beyond the native processor: family, placeholders, caches."""
         return self._vlm
 
+    @state.setter
+    def state(self, state: ProcessingState) -> None:
+        self._vlm = state
+
     def replace_state(self, state: ProcessingState) -> Self:
         """A shallow copy of this object that knows `state` instead."""
         twin = copy.copy(self)
-        twin._vlm = state
+        twin.state = state
         return twin
 
     @property
@@ -386,12 +390,6 @@ class VLMTokenizer(Retyped):
         if isinstance(ids[0], int):
             return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
         return [self._erase_tickets(row) for row in ids]
-
-
-def fold(processor: ProcessorMixin, state: ProcessingState) -> VLMTokenizer:
-    """Re-type a native processor in place; `make.make_processing_class` finds the state."""
-    retype(processor, VLMTokenizer)._vlm = state
-    return processor
 
 
 def _first(value: Any) -> list:

@@ -47,6 +47,10 @@ BAD_INPUT = {
     "a file for a folder": (["eval", "empty", "rows.jsonl", *REWARD, "--out", "notes.txt"], "notes.txt"),
     "no such folder": (["push", "gone", "user/x"], "Got 'gone', which is no folder"),
     "no adapter": (["push", "empty", "user/x"], "empty has no adapter_model.safetensors"),
+    "no store to clean": (
+        ["clean", "--older-than", "1", "--directory", "gone"],
+        "Got gone, which is no",
+    ),
     "a file for the demo": (["demo", "--steps", "8", "--out", "notes.txt"], "notes.txt"),
 }
 
@@ -73,6 +77,8 @@ def test_bad_input_ends_with_1_and_says_what_is_wrong(arguments, message, folder
         ["eval", "model", "rows.jsonl", *REWARD, "--temperature", "nan"],
         ["convert", "model", "out", "--shard-gb", "-1"],
         ["eval", "model", "rows.jsonl", *REWARD, "--dtype", "half"],
+        ["clean"],
+        ["clean", "--older-than", "0"],
         ["demo", "--steps", "7"],
         ["demo", "--seeds", "0"],
     ],

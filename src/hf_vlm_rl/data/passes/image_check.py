@@ -11,6 +11,7 @@ import PIL.Image
 from datasets import Image
 
 from ...errors import DataError, ImageError
+from ...processing.images.read import check_pixels
 from ...processing.images.reference import Reference, is_url, parse, payload
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
@@ -96,7 +97,8 @@ def _unreadable(path: str) -> str | None:
 
 def _undecodable(source: Any, name: str) -> str | None:
     try:
-        with PIL.Image.open(source):
+        with PIL.Image.open(source) as opened:
+            check_pixels(opened, "it")
             return None
     except Exception as error:  # PIL's formats raise whatever their parsers meet
         return f"the image {name} cannot be read: {error}"

@@ -28,7 +28,7 @@ class Adapter:
     Attributes:
         source: Hub id or directory, as the caller wrote it.
         hub: `HUB_ARGUMENTS` for it.
-        config: Its adapter_config.json.
+        config: The content of adapter_config.json.
         directory: Where its files are, downloaded if need be.
     """
 

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 
 from ..inputs import model_inputs
-from ..locate import RowImages
 from ..ranks import most
+from ..row_images import RowImages
 from .prefix_cache import share_prompts
 from .share import keys_of_rows
 

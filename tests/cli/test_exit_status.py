@@ -1,5 +1,6 @@
 """`hf-vlm-rl` ends with 0, or with 1 and a message, or with 2 for wrong arguments; never with a traceback."""
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -28,6 +29,8 @@ def folder(tmp_path, monkeypatch):
 
 BAD_INPUT = {
     "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
+    "no such directory": (["check", "./gone"], "'./gone' is not there. Expected a directory, or a Hub id"),
+    "a file for a model": (["check", "./notes.txt"], "'./notes.txt' is a file. Expected a directory"),
     "no model in a folder": (["check", "empty"], "'empty' has no config.json. Expected a directory"),
     "no such image": (["check", "no/model", "--image", "gone.jpg"], "Cannot read the image file 'gone.jpg'"),
     "no image": (["check", "no/model", "--image", "notes.txt"], "not an image that PIL can read"),
@@ -108,6 +111,13 @@ def test_help_needs_no_torch():
         "sys.exit(bool({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_script_that_trl_does_not_have_ends_with_the_list_of_those_it_has():
+    with pytest.raises(SystemExit) as stopped:
+        main(["trl", "grpoo"])
+    # Python prints a text to stderr and ends with 1.
+    assert re.search(r"Got 'grpoo'\. The installed TRL has .*\bdpo, .*\bgrpo, ", stopped.value.code)
 
 
 def test_a_process_ends_with_the_status(folder):

@@ -43,6 +43,13 @@ def test_what_never_ends_is_wrong_in_any_thread_and_the_next_answers_are_judged(
     assert math_reward(ENDLESS, answer=ENDLESS) == [1.0] * len(ENDLESS)
 
 
+def test_a_process_that_was_killed_is_replaced():
+    assert is_right("0.2", "1/5")
+    math_process._process.kill()
+    math_process._process.wait()
+    assert is_right("0.20", "1/5")
+
+
 def test_an_answer_that_took_too_long_is_remembered(impatient):
     text = r"\Gamma(10^9 + 1)"
     assert not is_right(text, "1/3")
@@ -135,7 +142,7 @@ def test_none_is_left_when_the_program_is_killed(busy):
     code = f"""
 import threading, time
 from hf_vlm_rl.rewards import math_process, math_reward
-math_process.SECONDS = 2
+math_process.SECONDS = 0.5
 math_reward(["0.5"], answer=["1/2"])
 print(math_process._process.pid, flush=True)
 if {busy}:

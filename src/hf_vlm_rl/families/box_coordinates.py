@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from . import BoxFormat
+from .box_format import BoxFormat
 
 Box = Sequence[float]
 
@@ -67,6 +67,7 @@ class BoxCoordinates:
             TypeError: If it is not the processing class of a policy.
             ValueError: If the family's makers document no boxes.
         """
+        # A native processor, which users pass by mistake, has no state.
         state = getattr(processing_class, "state", None)
         if state is None:
             raise TypeError(

@@ -70,7 +70,7 @@ class RowReward(Reward):
         """What each row's completion is compared with; None where the reward does not apply."""
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         rewards: list[float | None] = []
         parses: list[bool] = []
         for completion, target in zip(completions, self.targets(columns, len(completions)), strict=True):

@@ -24,6 +24,7 @@ def unique_names(reward_funcs: Sequence[Callable]) -> list[str]:
                 "(prompts, completions, completion_ids, **columns) -> list of float or None; wrap "
                 "asyncio.run around a coroutine, and pass a reward model as reward_model itself."
             )
+        # Partial functions and objects of users' own classes have no name.
         name = base = getattr(function, "__name__", type(function).__name__)
         for number in range(2, len(reward_funcs) + 1):
             if name not in names:

@@ -37,7 +37,7 @@ class ComposedReward(Reward):
         return self.rewards if self.gate is None else (*self.rewards, self.gate)
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`. Parts that abstain from a row do not count in it; if all do, it is None."""
+        """One number per completion; parts that abstain from a row do not count; if all do, it is None."""
         parts = [reward(completions=completions, **columns) for reward in self.rewards]
         rows = [self._combined(values) for values in zip(*parts, strict=True)]
         if self.gate is None:
@@ -100,6 +100,7 @@ def compose(
             f"Got {len(weights)} weights for {len(rewards)} rewards and how={how!r}. Expected one per "
             "reward of a sum, and none for a product."
         )
+    # Partial functions and objects of users' own classes have no name.
     names = [getattr(part, "__name__", type(part).__name__) for part in rewards]
     return ComposedReward(
         tuple(rewards),

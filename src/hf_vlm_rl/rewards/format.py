@@ -50,7 +50,7 @@ class FormatReward(Reward):
         return None if rest else contents
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         rewards = [self._score(text_of(completion)) for completion in completions]
         log_parse_rate(columns, self.__name__, [reward == 1 for reward in rewards])
         return rewards

@@ -95,7 +95,7 @@ class GroupAccuracyReward(Reward):
             raise ValueError(f"Got power={self.power}. Expected 0 or more.")
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`. Rows from which `reward` abstains do not count in their group."""
+        """One number per completion; rows from which `reward` abstains do not count in their group."""
         if "prompts" not in columns:
             raise ColumnError(f"{self.__name__} finds groups by `prompts`, which is missing. Pass prompts=.")
         judged = self.reward(completions=completions, **columns)

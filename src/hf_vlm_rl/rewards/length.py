@@ -41,7 +41,7 @@ class LengthReward(Reward):
             )
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         every = self.read(columns, _IDS, len(completions), as_ids)
         return [None if ids is None else self._score(len(ids)) for ids in every]
 
@@ -82,7 +82,7 @@ class CosineLengthReward(Reward):
             raise ValueError(f"Got longest={self.longest}. Expected 1 token or more.")
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         every = self.read(columns, _IDS, len(completions), as_ids)
         rewards = self.reward(completions=completions, **columns)
         return [

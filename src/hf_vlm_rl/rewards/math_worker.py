@@ -4,6 +4,7 @@ A question is [seconds, name, texts ...]. If it takes longer than these seconds,
 ends, this one ends. It is started by its path: nothing here may import from the package.
 """
 
+import contextlib
 import faulthandler
 import functools
 import json
@@ -29,10 +30,11 @@ def candidates(text: str) -> list:
     read = functools.partial(parse, fallback_mode="no_fallback", parsing_timeout=None)
     if any(mark in text for mark in _MARKS):
         return read(text)
-    formula = f"${text}$"
-    # Plain numbers and formulas are read best as LaTeX, sentences as they are, unless only LaTeX is in them.
-    in_order = (text, formula) if _PROSE.search(text) else (formula, text)
-    return read(in_order[0]) or (read(in_order[1]) if in_order[0] == formula or "\\" in text else [])
+    # Plain numbers and formulas are read best as LaTeX, sentences as they are.
+    forms = [f"${text}$", text]
+    if _PROSE.search(text):
+        forms = forms[::-1] if "\\" in text else [text]
+    return next(filter(None, map(read, forms)), [])
 
 
 def reads(text: str) -> bool:
@@ -47,21 +49,10 @@ def equal(right: str, answer: str) -> bool:
     return verify(candidates(right), candidates(answer), timeout_seconds=None)
 
 
-def limit_memory() -> None:
-    """Make a number that would fill the machine an error in here."""
-    try:
-        import resource
-
-        _, most = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (BYTES, most))
-    except (ImportError, ValueError, OSError):
-        return  # not every system has such a limit; the deadline holds anyway
-
-
 def main() -> None:
     """Reply until there are no more questions."""
     nothing = open(os.devnull, "w")  # noqa: SIM115 (open until the end)
-    # A thread without Python's lock ends the process: long sums of integers hear no signals.
+    # A thread of its own ends the process: arithmetic with huge integers hears no signals.
     watch = functools.partial(faulthandler.dump_traceback_later, exit=True, file=nothing)
     watch(SECONDS_TO_START)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the program that asks
@@ -71,7 +62,11 @@ def main() -> None:
     import math_verify  # noqa: F401
 
     logging.disable()
-    limit_memory()
+    with contextlib.suppress(ImportError, ValueError, OSError):  # not every system has such a limit
+        import resource
+
+        # A number that would fill the machine is an error in here.
+        resource.setrlimit(resource.RLIMIT_AS, (BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     print("ready", file=replies, flush=True)
     faulthandler.cancel_dump_traceback_later()
     questions = {"reads": reads, "equal": equal}

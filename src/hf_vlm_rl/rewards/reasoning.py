@@ -37,7 +37,7 @@ class AnswerAndReasoningReward(Reward):
     threshold: float = 1.0
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         rewards = self.reward(completions=completions, **columns)
         rows = len(completions)
         mentions = [()] * rows

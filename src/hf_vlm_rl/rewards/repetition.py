@@ -37,7 +37,7 @@ class RepetitionReward(Reward):
             )
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
-        """See `Reward`."""
+        """One number per completion, see `Reward.__call__`."""
         if self.unit == "words":
             units = [words(text_of(completion)[-MAX_CHARS:]) for completion in completions]
         else:

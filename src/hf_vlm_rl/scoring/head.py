@@ -58,7 +58,7 @@ class VLMScored:
         return self.processing_class.state.family
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
-        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `lora.lora_config`."""
+        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `policy.lora.lora_config`."""
         return lora_config(
             self, r, target, **{"task_type": "SEQ_CLS", "modules_to_save": ["score"]} | peft_kwargs
         )
@@ -87,7 +87,7 @@ class VLMScored:
         if input_ids is None:
             raise ValueError("Got no input_ids. A score is read at the last token of each row of ids.")
         if self.training and torch.is_grad_enabled() and self._batches_without_images is not None:
-            self._look_for_images(input_ids, kwargs)
+            self._look_for_images(input_ids)
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         seen = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -105,10 +105,9 @@ class VLMScored:
             attentions=output.attentions,
         )
 
-    def _look_for_images(self, input_ids: torch.Tensor, kwargs: dict[str, Any]) -> None:
+    def _look_for_images(self, input_ids: torch.Tensor) -> None:
         """Warn once if batches of training come and never an image with them."""
-        placeholder_id = self.processing_class.state.placeholder_id
-        if kwargs.get("pixel_values") is not None or bool((input_ids == placeholder_id).any()):
+        if bool((input_ids == self.processing_class.state.placeholder_id).any()):
             self._batches_without_images = None
             return
         self._batches_without_images += 1

@@ -113,8 +113,8 @@ class _Functions(nn.Module):
         }
         rewards = [call(function, name, arguments | columns) for name, function, _ in self.named]
         totals = []
-        for row, of_row in enumerate(zip(*rewards, strict=True)):
-            pairs = zip(of_row, self.named, strict=True)
+        for row, values in enumerate(zip(*rewards, strict=True)):
+            pairs = zip(values, self.named, strict=True)
             weighted = [weight * reward for reward, (_, _, weight) in pairs if reward is not None]
             if not weighted:
                 raise RewardError(

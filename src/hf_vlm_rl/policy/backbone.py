@@ -5,6 +5,7 @@ from typing import Any
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.tokenizer import VLMTokenizer
+from .blind import ImageWatch
 from .feature_cache import FeatureCache
 from .features import vision_arguments
 from .inputs import IDLE, resolve
@@ -34,11 +35,13 @@ class VLMBackbone(Retyped):
     _vlm: _Carried
     _features: FeatureCache
     _sharing: SharingSwitch
+    _watch: ImageWatch
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
+            self._watch.see(self, kwargs)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
             if rows is not None:
@@ -55,6 +58,7 @@ class VLMBackbone(Retyped):
         self._vlm = _Carried(processing_class)
         self._features = FeatureCache()
         self._sharing = sharing
+        self._watch = ImageWatch()
 
     @property
     def processing_class(self) -> VLMTokenizer:

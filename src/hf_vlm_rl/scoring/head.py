@@ -6,7 +6,6 @@ family's checkpoint key conversions to it, on load and on save.
 """
 
 import functools
-import warnings
 from typing import Any
 
 import torch
@@ -23,8 +22,6 @@ from ..policy.lora import lora_config
 from ..processing.tokenizer import VLMTokenizer
 
 SUFFIX = "ForConditionalGeneration"
-# After so many batches of training without one image, images probably get lost on the way.
-PATIENCE = 8
 
 
 class VLMScored:
@@ -34,7 +31,6 @@ class VLMScored:
     _keys_to_ignore_on_load_unexpected = (r"^lm_head\.",)
     _backbone_class: type
     _origin: tuple
-    _batches_without_images: int | None = 0  # None: there were images, or it was said
 
     def __init__(self, config: PreTrainedConfig):
         super().__init__(config)
@@ -86,8 +82,6 @@ class VLMScored:
         """
         if input_ids is None:
             raise ValueError("Got no input_ids. A score is read at the last token of each row of ids.")
-        if self.training and torch.is_grad_enabled() and self._batches_without_images is not None:
-            self._look_for_images(input_ids)
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)
         seen = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         places = torch.arange(input_ids.shape[1], device=input_ids.device)
@@ -104,22 +98,6 @@ class VLMScored:
             hidden_states=output.hidden_states,
             attentions=output.attentions,
         )
-
-    def _look_for_images(self, input_ids: torch.Tensor) -> None:
-        """Warn once if batches of training come and never an image with them."""
-        if bool((input_ids == self.processing_class.state.placeholder_id).any()):
-            self._batches_without_images = None
-            return
-        self._batches_without_images += 1
-        if self._batches_without_images == PATIENCE:
-            self._batches_without_images = None
-            warnings.warn(
-                f"The first {PATIENCE} batches that this {type(self).__name__} trains on have no image. "
-                "TRL's RewardTrainer drops a column `images`: encode each conversation with its images by "
-                "processing_class.encode_prompt, and give the trainer the columns chosen_ids and "
-                "rejected_ids (docs/trainers.md). If these rows have no images, all is well.",
-                stacklevel=3,
-            )
 
 
 @functools.cache

@@ -1,0 +1,49 @@
+"""Notices a model that trains and never gets an image: some trainers drop them without a word."""
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+# After so many batches of training without one image, images probably get lost on the way.
+PATIENCE = 8
+
+
+class ImageWatch:
+    """Counts the batches that a backbone trains on before its first image; one per backbone.
+
+    Attributes:
+        batches: Batches of training without an image so far; None once there was one, or the warning came.
+    """
+
+    def __init__(self):
+        self.batches: int | None = 0
+
+    def see(self, backbone: Any, kwargs: Mapping[str, Any]) -> None:
+        """Warn once if the first `PATIENCE` batches of training have no image.
+
+        Args:
+            backbone: A policy's backbone, or that of a value or reward model.
+            kwargs: The arguments of its forward, as they came. A forward counts in training mode, with
+                gradients and with `input_ids`; embeddings do not tell whether there are images in them.
+        """
+        if self.batches is None or not backbone.training or not torch.is_grad_enabled():
+            return
+        input_ids = kwargs.get("input_ids")
+        if input_ids is None:
+            return
+        if bool((input_ids == backbone.processing_class.state.placeholder_id).any()):
+            self.batches = None
+            return
+        self.batches += 1
+        if self.batches == PATIENCE:
+            self.batches = None
+            warnings.warn(
+                f"The first {PATIENCE} batches that this {type(backbone).__name__} trains on have no image. "
+                "Some trainers of TRL drop a column of images: for RewardTrainer, encode each conversation "
+                "with its images by processing_class.encode_prompt, and give the trainer the columns "
+                "chosen_ids and rejected_ids; SDFTTrainer, SDPOTrainer and SSDTrainer never read images "
+                "(docs/trainers.md). If these rows have no images, all is well.",
+                stacklevel=2,
+            )

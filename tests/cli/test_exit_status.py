@@ -1,5 +1,6 @@
 """`hf-vlm-rl` ends with 0, or with 1 and a message, or with 2 for wrong arguments; never with a traceback."""
 
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -28,6 +29,8 @@ def folder(tmp_path, monkeypatch):
 
 BAD_INPUT = {
     "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
+    "no such directory": (["check", "./gone"], "'./gone' is not there. Expected a directory, or a Hub id"),
+    "a file for a model": (["check", "./notes.txt"], "'./notes.txt' is a file. Expected a directory"),
     "no model in a folder": (["check", "empty"], "'empty' has no config.json. Expected a directory"),
     "no such image": (["check", "no/model", "--image", "gone.jpg"], "Cannot read the image file 'gone.jpg'"),
     "no image": (["check", "no/model", "--image", "notes.txt"], "not an image that PIL can read"),
@@ -44,6 +47,10 @@ BAD_INPUT = {
     "a file for a folder": (["eval", "empty", "rows.jsonl", *REWARD, "--out", "notes.txt"], "notes.txt"),
     "no such folder": (["push", "gone", "user/x"], "Got 'gone', which is no folder"),
     "no adapter": (["push", "empty", "user/x"], "empty has no adapter_model.safetensors"),
+    "no store to clean": (
+        ["clean", "--older-than", "1", "--directory", "gone"],
+        "Got gone, which is no",
+    ),
     "a file for the demo": (["demo", "--steps", "8", "--out", "notes.txt"], "notes.txt"),
 }
 
@@ -70,6 +77,8 @@ def test_bad_input_ends_with_1_and_says_what_is_wrong(arguments, message, folder
         ["eval", "model", "rows.jsonl", *REWARD, "--temperature", "nan"],
         ["convert", "model", "out", "--shard-gb", "-1"],
         ["eval", "model", "rows.jsonl", *REWARD, "--dtype", "half"],
+        ["clean"],
+        ["clean", "--older-than", "0"],
         ["demo", "--steps", "7"],
         ["demo", "--seeds", "0"],
     ],
@@ -102,6 +111,13 @@ def test_help_needs_no_torch():
         "sys.exit(bool({'torch', 'transformers', 'trl', 'datasets'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+def test_a_script_that_trl_does_not_have_ends_with_the_list_of_those_it_has():
+    with pytest.raises(SystemExit) as stopped:
+        main(["trl", "grpoo"])
+    # Python prints a text to stderr and ends with 1.
+    assert re.search(r"Got 'grpoo'\. The installed TRL has .*\bdpo, .*\bgrpo, ", stopped.value.code)
 
 
 def test_a_process_ends_with_the_status(folder):

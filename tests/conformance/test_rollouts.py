@@ -155,6 +155,9 @@ def test_adapters_by_row_are_those_of_the_rows(sides):
     for row, name in enumerate(names):
         torch.testing.assert_close(mixed[row], run(adapter_names=[name] * 3)[row], atol=ATOL, rtol=0)
     assert (mixed[0] - mixed[1]).abs().max() > 1e-3
+    sampled = model.generate(**batch, adapter_names=names, **GREEDY)
+    for row, name in enumerate(names):
+        assert torch.equal(sampled[row], model.generate(**batch, adapter_names=[name] * 3, **GREEDY)[row])
 
 
 def test_a_video_token_outside_the_vocabulary_is_no_hindrance(sides):
@@ -166,3 +169,27 @@ def test_a_video_token_outside_the_vocabulary_is_no_hindrance(sides):
         assert policy.generate(**batch, **GREEDY).shape[1] > batch["input_ids"].shape[1]
     finally:
         state.never_sampled = kept
+
+
+@pytest.mark.parametrize("family", ["qwen2_vl", "qwen2_5_vl", "qwen3_vl"])
+def test_rows_with_other_videos_share_nothing(family, sides):
+    """Tensors of a modality that sharing has no rule for: equal ids say nothing about equal rows."""
+    policy, bare, _ = sides(family)
+    config = policy.config
+    video = [config.vision_start_token_id, *[config.video_token_id] * 4, config.vision_end_token_id]
+    ids = torch.tensor([[11, 12, *video, 13, 14, 15, 16]] * 2)
+    vision = config.vision_config
+    width = vision.in_channels * vision.temporal_patch_size * vision.patch_size**2
+    batch = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "pixel_values_videos": torch.randn(2 * 16, width, generator=torch.Generator().manual_seed(0)),
+        "video_grid_thw": torch.tensor([[1, 4, 4]] * 2),
+        "mm_token_type_ids": 2 * (ids == config.video_token_id).long(),
+        "use_cache": False,
+    }
+    with torch.no_grad():
+        found, expected = policy(**batch).logits, bare(**batch).logits
+    assert (expected[0] - expected[1]).abs().max() > 1e-2
+    torch.testing.assert_close(found, expected, atol=ATOL, rtol=0)
+    assert policy.sharing_report()["not_shared"] == {"the caller passes pixel_values_videos": 1}

@@ -35,6 +35,17 @@ def test_the_prompt_can_list_the_classes(root):
         load_image_folder(root, "{choices}?", choices=["cats"])
 
 
+@pytest.mark.parametrize("field", ["{choice}", "{classes}", "{0}"])
+def test_other_fields_of_a_question_are_refused(root, field):
+    with pytest.raises(ValueError, match=rf"\['\{field}'\]. Expected no field but \{{choices\}}"):
+        load_image_folder(root, f"One of {field}?")
+
+
+def test_braces_that_are_no_field_are_text(root):
+    asked = load_image_folder(root, 'One of {choices}, as {"class": ...} or {{name}}: { }')[0]["prompt"]
+    assert asked == [user(IMAGE, 'One of cats, cups, as {"class": ...} or {name}: { }')]
+
+
 def test_files_that_cannot_be_used_are_listed_or_skipped(root):
     photo("cat", (8, 8)).save(root / "loose.png")
     (root / "cups" / "notes.txt").touch()

@@ -186,6 +186,7 @@ def test_lists_lines_and_several_files_give_the_same_rows(photos, tmp_path):
         (llava("A?", "x", image="cat.png", images=["cat.png"]), "both 'image' and 'images'"),
         (llava("A?", "x", video="cat.mp4"), "the row has a video"),
         ({"image": "cat.png"}, "the row has ['image']; expected 'conversations'"),
+        ({"messages": []}, "rows of 'messages' are read by load_messages"),
         ({"conversations": []}, "'conversations' is '[]'; expected a list of messages"),
         ({"conversations": [{"from": "human"}]}, "conversations[0] is \"{'from': 'human'}\""),
         ({"conversations": [{"from": "robot", "value": "A"}]}, "turn 0 is said by 'robot'"),
@@ -255,3 +256,92 @@ def test_nothing_to_load_is_an_error(tmp_path):
         load_llava(listed(tmp_path / "rows.json", []))
     with pytest.raises(ValueError, match="Got no files"):
         load_llava([])
+
+
+@pytest.mark.parametrize(
+    ("value", "answer"),
+    [
+        ("<answer> [1, 2] </answer>", "[1, 2]"),
+        ("<think>So.</think>\n<answer>B</answer>", "<think>So.</think>\nB"),
+        (" as written ", " as written "),
+        (7, "7"),
+        (0.5, "0.5"),
+        ([1, 2.5, 3, 4], "[1, 2.5, 3, 4]"),
+    ],
+)
+def test_answers_are_those_of_vlm_r1(load, value, answer):
+    row = load({"conversations": [{"from": "human", "value": "A?"}, {"from": "gpt", "value": value}]})[0]
+    assert row["answer"] == answer
+    row = load({"problem": "<image>A?", "solution": value, "image": "cat.png", "id": 1}, answer="solution")[0]
+    assert (row["prompt"], row["solution"], row["id"]) == ([user(IMAGE, "A?")], answer, 1)
+    assert sizes(row) == [(24, 32)]
+
+
+def test_a_completion_keeps_its_tags(load):
+    row = load(llava("A?", "<answer>B</answer>"), completion=True)[0]
+    assert (row["answer"], row["completion"]) == ("B", [turn("assistant", "<answer>B</answer>")])
+
+
+def test_a_problem_needs_no_solution_and_a_question_is_no_number(load):
+    assert load({"problem": "A?"})[0] == {"prompt": [user("A?")], "images": [], "answer": None}
+    with pytest.raises(DataError, match="turn 0 has the content '3'"):
+        load({"problem": 3, "solution": 4})
+    with pytest.raises(DataError, match="turn 1 has the content 'True'"):
+        load({"problem": "A?", "solution": True})
+
+
+def test_the_field_system_of_llama_factory_is_the_system_message(load):
+    rows = [llava("A?", "a", system="Mine."), llava("B?", "b", system=""), llava("C?", "c", system=None)]
+    dataset = load(*rows, system="Think.")
+    assert dataset.column_names == ["prompt", "images", "answer"]
+    assert [prompt[0] for prompt in dataset["prompt"]] == [
+        turn("system", "Mine."),
+        turn("system", "Think."),
+        turn("system", "Think."),
+    ]
+    assert load(*rows, drop=["system"])["prompt"][0] == [user("A?")]
+    both = {
+        "system": "One.",
+        "conversations": [{"from": "system", "value": "Two."}, *llava("A?")["conversations"]],
+    }
+    for row in (both, llava("A?", system=3)):
+        with pytest.raises(DataError, match=r"line 1: the row has the field 'system'.*drop=\['system'\]"):
+            load(row)
+
+
+@pytest.mark.parametrize("mark", ["<bbox>", "<ref-object>", "<audio>", "<video>"])
+def test_marks_of_other_formats_are_named(load, mark):
+    for row in (llava(f"Where is {mark}?", "There."), llava("Where?", f"At {mark}.")):
+        with pytest.raises(
+            DataError, match=rf"turn \d contains '{mark}', which in other formats stands for a"
+        ):
+            load(row)
+    markup = f"Answer as {mark}[0, 0, 1, 1]{mark.replace('<', '</')}."
+    assert load(llava(markup, "x"))[0]["prompt"] == [user(markup)]
+
+
+OUTSIDE = ["../{}/cat.png", "a/../../{}/cat.png", {"path": "../{}/cat.png"}, "file:../{}/cat.png"]
+
+
+def named(field, name):
+    return {"path": field["path"].format(name)} if isinstance(field, dict) else field.format(name)
+
+
+@pytest.mark.parametrize("field", OUTSIDE)
+def test_relative_paths_stay_below_the_image_folder_unless_asked(load, photos, tmp_path, field):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / photos.name).symlink_to(photos)
+    row = llava("<image>", "x", image=named(field, photos.name))
+    path = jsonl(tmp_path / "outside.jsonl", [row])
+    with pytest.raises(DataError, match=r"line 1: the image '.*cat\.png' leads out of .*outside_images=True"):
+        load_llava(path, tmp_path / "folder")
+    if not str(field).startswith("a/"):  # there is no folder a
+        assert sizes(load_llava(path, tmp_path / "folder", outside_images=True)[0]) == [(24, 32)]
+
+
+def test_paths_that_come_back_are_below_the_folder(load, photos, tmp_path):
+    (tmp_path / "..photos").symlink_to(photos)
+    rows = [llava("<image>", "x", image=name) for name in ("cat.png", "./cat.png", str(photos / "cat.png"))]
+    assert [sizes(row) for row in load(*rows)] == [[(24, 32)]] * 3
+    path = jsonl(tmp_path / "inside.jsonl", [llava("<image>", "x", image="..photos/../..photos/cat.png")])
+    assert sizes(load_llava(path)[0]) == [(24, 32)]

@@ -160,5 +160,37 @@ def test_a_bad_pair_names_file_and_line(load, row, message):
 def test_the_first_row_that_tells_it_gives_the_form(load):
     good = {"prompt": "A?", "chosen": "a", "rejected": "b"}
     assert len(load("{", {"x": 1}, good, on_error="skip")) == 1
-    with pytest.raises(DataError, match="line 2: the row has"):
+    with pytest.raises(DataError, match="line 1: not JSON"):
         load("{", {"x": 1}, on_error="skip")
+
+
+def test_a_file_without_a_form_names_its_first_line_and_who_reads_it(load):
+    rows = [{"conversations": [{"from": "human", "value": "A?"}], "n": n} for n in range(3)]
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 1: .*'conversations' are read by load_llava"):
+        load(*rows)
+    with pytest.raises(DataError, match=r"line 1: not JSON"):
+        load("{", {"text": "A?"})
+
+
+def test_the_field_system_of_llama_factory_is_the_system_message(load):
+    talk = load({"messages": [says("user", "A?"), says("assistant", "a")], "system": "Mine."})[0]
+    assert talk == {"prompt": [turn("system", "Mine."), user("A?")], "images": [], "answer": "a"}
+    pair = load({"prompt": "A?", "chosen": "a", "rejected": "b", "system": "Mine."}, system="Option.")
+    assert pair[0]["prompt"] == talk["prompt"]
+    assert "system" not in pair.column_names
+
+
+def test_marks_of_ms_swift_are_named(load):
+    row = {"messages": [says("user", "<image>Where is <ref-object>?"), says("assistant", "<bbox>")]}
+    row |= {"images": ["cat.png"], "objects": {"ref": ["cat"], "bbox": [[1, 2, 3, 4]]}}
+    with pytest.raises(DataError, match=r"line 1: turn 0 contains '<ref-object>'.*field 'objects'"):
+        load(row)
+    blocks = [{"type": "image"}, text("Where is <bbox>?")]
+    with pytest.raises(DataError, match="line 1: turn 0 contains '<bbox>'"):
+        load({"messages": [says("user", blocks)], "images": ["cat.png"]})
+
+
+def test_images_of_blocks_stay_below_the_image_folder(load):
+    row = {"messages": [says("user", [{"type": "image", "path": "../cat.png"}, text("What?")])]}
+    with pytest.raises(DataError, match=r"line 1: the image '\.\./cat\.png' leads out of"):
+        load(row)

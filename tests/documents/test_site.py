@@ -1,9 +1,11 @@
 """The documentation site: built strictly, complete, and without anything from another machine."""
 
+import html
 import importlib
 import inspect
 import os
 import re
+import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -14,6 +16,7 @@ import pytest
 
 from tests.documents.pages import PAGES, ROOT
 
+CHROMIUM = shutil.which("chromium")
 MODULES = ("hf_vlm_rl", "hf_vlm_rl.rewards", "hf_vlm_rl.evaluation", "hf_vlm_rl.data")
 
 
@@ -97,3 +100,57 @@ def test_every_public_class_and_function_is_in_the_reference():
             if (inspect.isclass(thing) or inspect.isfunction(thing)) and not known & named:
                 missing.append(f"{module}.{name}")
     assert not missing
+
+
+def shown(path: Path) -> str:
+    """The text of a page as it is read."""
+    text = re.sub(r"<(script|style)\b.*?</\1>", "", path.read_text(), flags=re.DOTALL)
+    return html.unescape(re.sub(r"<[^>]*>", "", text))
+
+
+def test_boxes_in_the_support_matrix_are_what_models_write(site):
+    text = shown(site / "families.html")
+    assert "<|object_ref_start|>cat<|object_ref_end|><|box_start|>(0,0),(500,1000)<|box_end|>" in text
+    assert "<ref>cat</ref><box>[[0, 0, 500, 1000]]</box>" in text
+    assert "\\" not in text
+
+
+def test_what_a_function_returns_is_one_item(site):
+    pages = list((site / "api").glob("*.html"))
+    lists = [
+        match
+        for path in pages
+        for match in re.findall(
+            r'doc-section-title">Returns:</span></p>\s*<ul>(.*?)</ul>', path.read_text(), flags=re.DOTALL
+        )
+    ]
+    assert len(lists) > 20
+    assert all(items.count('<li class="doc-section-item') == 1 for items in lists)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs chromium")
+@pytest.mark.parametrize("page", ["families.html", "data.html", "quickstart.html", "command-line.html"])
+def test_code_is_not_cut_and_words_are_whole_at_1280_px(site, page, tmp_path):
+    """Lines of code longer than their box, and words of a table that are wider than their cell."""
+    script = """<script>window.addEventListener("load", () => {
+      const wide = (query) =>
+        [...document.querySelectorAll(query)].filter(e => e.scrollWidth > e.clientWidth + 1);
+      const word = document.querySelector("td code");
+      const lines = word ? Math.round(word.getClientRects().length) : 0;
+      document.documentElement.setAttribute("data-cut", wide("pre > code").length + ":" + lines);
+    });</script>"""
+    copied = site / f"measured-{page}"
+    copied.write_text((site / page).read_text().replace("</body>", f"{script}</body>"))
+    command = [
+        CHROMIUM,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--window-size=1280,1000",
+        "--dump-dom",
+    ]
+    command += [f"--user-data-dir={tmp_path}", "--virtual-time-budget=5000", copied.as_uri()]
+    dom = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+    copied.unlink()
+    cut, lines = re.search(r'data-cut="(\d+):(\d+)"', dom).groups()
+    assert (cut, int(lines) <= 1) == ("0", True)

@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tempfile
 from functools import cache
 
 import pytest
@@ -11,6 +12,8 @@ from trl import GRPOConfig
 
 from tests.documents.pages import PAGES, ROOT
 from tests.images import photo
+from tests.tiny import FAMILIES
+from tests.trainers.runs import by_ids, grpo, mixture, user
 
 PAGE = PAGES["docs/troubleshooting.md"].read_text()
 GAP = "\0"  # what a message has in place of a value
@@ -72,10 +75,29 @@ def test_the_message_is_in_the_code(quote):
     assert any(pattern(quote).search(message) for message in messages()), quote
 
 
-def stock_model_with_tickets(policy_for, bare_for):
-    encode = policy_for("qwen2_5_vl").processing_class
-    batch = encode(photo("cat", (112, 112)), [f"{encode.image_token} What is it?"], return_tensors="pt")
-    bare_for("qwen2_5_vl")(**batch)
+def one_step(policy_for, rows, reward=by_ids):
+    options = {"max_steps": 1, "reward": reward}
+    grpo(policy_for("qwen2_5_vl"), rows, tempfile.mkdtemp(), **options).train()
+
+
+def an_image_in_place_of_a_list(policy_for, bare_for):
+    one_step(policy_for, [{"prompt": user("What is it?"), "images": photo("cat", (112, 112))}] * 4)
+
+
+def no_prompt(policy_for, bare_for):
+    one_step(policy_for, [{"question": user("What is it?"), "image": photo("cat", (112, 112))}] * 4)
+
+
+def a_prompt_of_text(policy_for, bare_for):
+    one_step(policy_for, [{"prompt": "What is it?", "image": photo("cat", (112, 112))}] * 4)
+
+
+def one_number_for_all(policy_for, bare_for):
+    one_step(policy_for, mixture("qwen2_5_vl"), reward=lambda completions, **columns: 1.0)
+
+
+def a_reward_without_columns(policy_for, bare_for):
+    one_step(policy_for, mixture("qwen2_5_vl"), reward=lambda completions: [1.0] * len(completions))
 
 
 def half_precision_on_a_cpu(policy_for, bare_for):
@@ -107,8 +129,13 @@ def a_length_limit(policy_for, bare_for):
     processing(photo("cat", (112, 112)), text, truncation=True, max_length=8)
 
 
+ERRORS = (ImportError, KeyError, RuntimeError, TypeError, ValueError)
 PROVOKED = {
-    stock_model_with_tickets: "shape '[0, 2, 0, 2]' is invalid for input of size 1",
+    an_image_in_place_of_a_list: "object of type 'PngImageFile' has no len()",
+    no_prompt: "KeyError: 'prompt'",
+    a_prompt_of_text: "Multimodal training requires conversational prompts",
+    one_number_for_all: "'float' object is not iterable",
+    a_reward_without_columns: "got an unexpected keyword argument 'prompts'",
     half_precision_on_a_cpu: "Your setup doesn't support bf16/gpu",
     a_group_in_parts: "generation_batch_size (3) must be divisible by num_generations (2)",
     the_old_place_of_ppo: "cannot import name 'PPOTrainer' from 'trl'",
@@ -120,5 +147,30 @@ PROVOKED = {
 @pytest.mark.parametrize("mistake", PROVOKED, ids=lambda mistake: mistake.__name__)
 def test_others_say_what_the_page_quotes(mistake, policy_for, bare_for):
     assert PROVOKED[mistake] in quoted(sections()[FOREIGN])
-    with pytest.raises((RuntimeError, ValueError, ImportError), match=re.escape(PROVOKED[mistake])):
+    with pytest.raises(ERRORS) as raised:
         mistake(policy_for, bare_for)
+    assert PROVOKED[mistake] in raised.exconly()
+
+
+_, TICKETS = sections()[FOREIGN].split("### A stock model got tickets")
+STOCK = {
+    family: message
+    for message, families in re.findall(r"^\| `(.*?)` \| (.*?) \|$", TICKETS, flags=re.MULTILINE)
+    for family in families.split(", ")
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_stock_model_with_tickets_says_what_the_page_quotes(family, policy_for, bare_for):
+    encode = policy_for(family).processing_class
+    batch = encode(photo("cat", (112, 112)), [f"{encode.image_token} What is it?"], return_tensors="pt")
+    with pytest.raises(ERRORS) as raised:
+        bare_for(family)(**batch)
+    assert STOCK[family] in raised.exconly()
+
+
+def test_a_stock_model_that_generates_with_tickets_says_what_the_page_quotes(policy_for, bare_for):
+    encode = policy_for("internvl").processing_class
+    batch = encode(photo("cat", (112, 112)), [f"{encode.image_token} What is it?"], return_tensors="pt")
+    with pytest.raises(ValueError, match=re.escape("are not used by the model: ['image_grid_thw']")):
+        bare_for("internvl").generate(**batch, max_new_tokens=1)

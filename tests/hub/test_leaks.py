@@ -135,16 +135,30 @@ def test_a_link_on_the_way_to_a_file_is_refused_and_one_to_the_folder_is_not(tmp
     check_leaks([tmp_path / "link" / "a.jinja"], tmp_path / "link")
 
 
+@pytest.mark.parametrize("name", ["README.md", "card.json", "adapter_config.json"])
+def test_a_push_writes_through_no_link(push, hub, tmp_path, name):
+    folder, notes = tmp_path / "adapter", tmp_path / "notes"
+    push()
+    hub.received.clear()
+    (folder / name).rename(notes)
+    (folder / name).symlink_to(notes)
+    before = notes.read_bytes()
+    with pytest.raises(ValueError, match=f"{name} is a link to .*Nothing was uploaded"):
+        push_folder(folder, "alice/adapter", card={"summary": "Another."}, base_revision="x", token=ALICE)
+    assert (notes.read_bytes(), hub.received) == (before, [])
+
+
 PICKLES = {
     **{f"protocol {number}": pickle.dumps({"a": [1, 2]}, number) for number in range(6)},
     "torch.save": b"PK\x03\x04" + b"\0" * 30,
 }
 
 
+NAMES = ("adapter_model.safetensors", "vocab.txt", "tokenizer.model", "tokenizer.json", "assets/curve.png")
+
+
 @pytest.mark.parametrize("content", PICKLES.values(), ids=PICKLES)
-@pytest.mark.parametrize(
-    "name", ["vocab.txt", "tokenizer.model", "tokenizer.json", "assets/learning_curve.png"]
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_pickle_under_another_name_is_refused(tmp_path, name, content):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
@@ -155,13 +169,18 @@ def test_a_pickle_under_another_name_is_refused(tmp_path, name, content):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("vocab.txt", b"\xff\xfe"), ("tokenizer.json", b"{"), ("assets/learning_curve.png", b"<svg>")],
+    [
+        ("vocab.txt", b"\xff\xfe"),
+        ("tokenizer.json", b"{"),
+        ("assets/curve.png", b"<svg>"),
+        ("adapter_model.safetensors", b"{}"),
+    ],
 )
 def test_a_file_that_is_not_what_its_name_says_is_refused(tmp_path, name, content):
     path = tmp_path / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=f"{path.name} is no "):
+    with pytest.raises(ValueError, match=rf"{path.name} is (damaged or )?no "):
         check_leaks([path], tmp_path)
 
 

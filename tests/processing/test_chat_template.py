@@ -2,6 +2,7 @@
 
 import base64
 import io
+import warnings
 
 import datasets
 import numpy as np
@@ -178,3 +179,21 @@ def test_decoding_what_has_no_image_is_native(processing):
     for form in (ids, torch.tensor(ids), np.array(ids), ids[5], torch.tensor(ids[5]), []):
         assert processing.decode(form) == processing.tokenizer.decode(form)
     assert processing.batch_decode([ids, []]) == [processing.tokenizer.decode(ids), ""]
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_the_mark_of_another_format_warns(family, policy_for):
+    processing = policy_for(family).processing_class
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "<image>\nWhat?"}]}]
+    with pytest.warns(UserWarning, match="A prompt contains '<image>', which this model reads as text"):
+        processing.apply_chat_template(messages)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        processing.apply_chat_template(user("What?"))
+        processing.apply_chat_template([*user("What?"), {"role": "assistant", "content": "<image>"}])
+
+
+def test_the_mark_of_its_own_format_is_an_error(policy_for):
+    processing = policy_for("llava").processing_class
+    with pytest.raises(ImageError, match="the text contains '<image>'"):
+        processing.apply_chat_template(user("<image> What?"))

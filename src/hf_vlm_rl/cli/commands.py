@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 
-from . import check, convert, demo, plan, push, trl
+from . import check, clean, convert, demo, plan, push, trl
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -98,6 +98,7 @@ def _usage(command: Command) -> str:
 
 COMMANDS: dict[str, Command] = {
     "check": Command("is a model supported, and what does an image cost?", check.arguments, check.run),
+    "clean": Command("remove images that no run used for some time", clean.arguments, clean.run),
     "convert": Command("InternVL's original format to transformers'", convert.arguments, convert.run),
     "demo": Command("a tiny model learns to read digits, on a CPU", demo.arguments, demo.run),
     "eval": Command("rewards of a model or adapter on a dataset", evaluation.arguments, evaluation.run),

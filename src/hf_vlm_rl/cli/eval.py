@@ -27,6 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rewards", nargs="+", required=True, help="names from hf_vlm_rl.rewards, or module:function"
     )
+    parser.add_argument("--base-model", help="Hub id or directory of an adapter's base, if it has moved")
+    parser.add_argument("--base-revision", help="commit, tag or branch of the base")
     parser.add_argument("--out", type=Path, help="directory for result.json and result.html")
     parser.add_argument("--before", type=Path, help="result.json of another model, to compare with")
     parser.add_argument("--split", default="test", help="of a dataset with several (default: test)")
@@ -69,7 +71,13 @@ def run(options: argparse.Namespace) -> None:
         torch.device(device)
     except RuntimeError as error:
         raise ValueError(f"Got --device {device}: {error}") from error
-    policy = AutoVLMPolicy.from_pretrained(options.model, dtype=options.dtype, device_map=device)
+    policy = AutoVLMPolicy.from_pretrained(
+        options.model,
+        base_model=options.base_model,
+        base_revision=options.base_revision,
+        dtype=options.dtype,
+        device_map=device,
+    )
     sampling = {} if options.temperature is None else {"do_sample": True, "temperature": options.temperature}
     try:
         result = evaluate(

@@ -3,6 +3,7 @@
 import argparse
 import importlib.util
 import os
+import pkgutil
 import runpy
 import sys
 
@@ -22,8 +23,10 @@ def run(options: argparse.Namespace) -> None:
 
     module = f"trl.scripts.{options.script}"
     if importlib.util.find_spec(module) is None:
+        places = importlib.util.find_spec("trl.scripts").submodule_search_locations
+        names = ", ".join(script.name for script in pkgutil.iter_modules(places) if script.name[0] != "_")
         # `main` lets the errors of a script through with their traceback; this one is the user's.
-        sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has no such script ({module}).")
+        sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has {names}.")
     register()
     # As `trl` itself does: reward functions are looked up from here.
     sys.path.insert(0, os.getcwd())

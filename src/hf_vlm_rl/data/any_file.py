@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ..processing.images.reference import is_image_list, parse
+from ..errors import DataError
+from ..processing.images.reference import is_image_list
 
 FORMATS = {
     ".jsonl": "json",
@@ -84,15 +85,18 @@ class _Rows:
         return self.length
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for row in itertools.islice(self.dataset, self.length):
-            yield {
-                name: self._placed(value) if name in ("image", "images") else value
-                for name, value in row.items()
-            }
+        for index, row in enumerate(itertools.islice(self.dataset, self.length)):
+            try:
+                images = {name: self._placed(row[name]) for name in ("image", "images") if name in row}
+            except DataError as error:
+                raise DataError(f"Row {index}: {error}") from error
+            yield {**row, **images}
 
     def _placed(self, value: Any) -> Any:
         if is_image_list(value):
             return [self._placed(image) for image in value]
         if self.folder is None or not isinstance(value, str):
             return value
-        return parse(value, str(self.folder))["path"] or value  # a data: URL has no path
+        from .passes.image_check import ImageRoot
+
+        return ImageRoot(str(self.folder)).stored(value)["path"] or value  # a data: URL has no path

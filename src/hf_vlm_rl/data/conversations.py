@@ -1,12 +1,12 @@
 """Conversations as files write them: messages of blocks with the images in place, prompts and answers."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import DataError
 from ..processing.images.reference import Reference, as_list
-from .passes.image_check import stored_image
+from .passes.image_check import ImageRoot
 
 ROLES = {
     "human": "user",
@@ -16,6 +16,13 @@ ROLES = {
     "system": "system",
 }
 IMAGE = {"type": "image", "text": None}
+# Marks of ms-swift and LLaMA-Factory that would stay in the text as they are.
+_FOREIGN_MARKS = {
+    "<bbox>": "stands for a box of the field 'objects'; expected the box itself, as the model writes it",
+    "<ref-object>": "stands for a name of the field 'objects'; expected the name itself",
+    "<audio>": "stands for a sound; expected images and text",
+    "<video>": "stands for a video; expected images and text",
+}
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -54,7 +61,7 @@ class Turns:
         folder: Paths of images are relative to it.
     """
 
-    def __init__(self, marks: Marks, folder: str):
+    def __init__(self, marks: Marks, folder: ImageRoot):
         self.marks, self.folder = marks, folder
         self.messages: list[dict[str, Any]] = []
         self.images: list[Reference | None] = []  # None for a place without an image of its own
@@ -85,7 +92,14 @@ class Turns:
             raise DataError(
                 f"{self._turn()} has the content {str(content)[:80]!r}; expected a string or blocks"
             )
+        for block in blocks:
+            self._refuse_foreign_marks(block["text"] or "")
         self.messages.append({"role": speaker, "content": blocks})
+
+    def _refuse_foreign_marks(self, text: str) -> None:
+        for mark, meaning in _FOREIGN_MARKS.items():
+            if mark in text and mark.replace("<", "</") not in text:  # with an end it is markup
+                raise DataError(f"{self._turn()} contains {mark!r}, which in other formats {meaning}")
 
     def _turn(self) -> str:
         return f"turn {len(self.messages)}"
@@ -125,7 +139,7 @@ class Turns:
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
             fields = {name: value for name, value in block.items() if name != "type" and value is not None}
-            self.images.append(stored_image(fields, self.folder) if fields else None)
+            self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE
         raise DataError(
             f"{self._turn()} has the block {str(block)[:80]!r}; expected {{'type': 'text', 'text': ...}} or "
@@ -138,7 +152,7 @@ def plain(messages: Iterable[Mapping[str, Any]]) -> str:
     return "".join(block["text"] for message in messages for block in message["content"])
 
 
-def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
+def row_images(row: Mapping[str, Any], folder: ImageRoot) -> list[Reference]:
     """The images that stand in a row's `image` or `images`.
 
     Raises:
@@ -149,10 +163,10 @@ def row_images(row: Mapping[str, Any], folder: str) -> list[Reference]:
         raise DataError("both 'image' and 'images' are given; expected one of them")
     if row.get("video") is not None or row.get("videos") is not None:
         raise DataError("the row has a video; expected images or text")
-    return [stored_image(image, folder) for images in filled for image in as_list(images)]
+    return [folder.stored(image) for images in filled for image in as_list(images)]
 
 
-def started(messages: Any, marks: Marks, folder: str, system: str | None, name: str) -> Turns:
+def started(messages: Any, marks: Marks, folder: ImageRoot, system: str | None, name: str) -> Turns:
     """The turns of a list of messages, with a system message if there is none.
 
     Args:
@@ -175,6 +189,29 @@ def started(messages: Any, marks: Marks, folder: str, system: str | None, name: 
     return turns
 
 
+def with_system(messages: Any, record: Mapping[str, Any], drop: Container[str]) -> Any:
+    """Messages that begin with what the record's field `system` says, as LLaMA-Factory means it.
+
+    Args:
+        messages: What the row holds.
+        record: The row; an empty `system` says nothing.
+        drop: Names of fields that are left out.
+
+    Raises:
+        DataError: If the field is no string, or the messages have a system message, too.
+    """
+    system = None if "system" in drop else record.get("system")
+    if not system or not isinstance(messages, list):
+        return messages
+    first = messages[0] if messages and isinstance(messages[0], Mapping) else {}
+    if not isinstance(system, str) or first.get("role", first.get("from")) == "system":
+        raise DataError(
+            f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a string, "
+            "and no system message among them, or drop=['system']"
+        )
+    return [{"role": "system", "content": system}, *messages]
+
+
 def answered(value: Any, marks: Marks, name: str) -> list[dict[str, Any]]:
     """The messages of a completion: a string, or messages that begin with the assistant's.
 
@@ -182,7 +219,7 @@ def answered(value: Any, marks: Marks, name: str) -> list[dict[str, Any]]:
         DataError: If it is something else, or has images.
     """
     messages = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
-    turns = started(messages, marks, "", None, name)
+    turns = started(messages, marks, ImageRoot(""), None, name)
     if turns.images or turns.messages[0]["role"] != "assistant":
         raise DataError(
             f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "

@@ -12,7 +12,7 @@ from ..errors import DataError
 from ..processing.images.reference import as_list
 from .conversations import Marks, answered, started
 from .passes.column_types import IMAGES, MESSAGES, Columns
-from .passes.image_check import stored_image
+from .passes.image_check import ImageRoot
 from .passes.options import column_names
 from .passes.report import LoadReport, OnError, check_on_error
 from .undecoded import undecoded
@@ -41,7 +41,7 @@ class Mapped:
     answers: Mapping[str, str]
     system: str | None
     mark: str
-    folder: str
+    folder: ImageRoot
     classes: tuple[str, ...] | None
 
     def __call__(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Mapped:
 
     def _images(self, row: Mapping[str, Any]) -> list[Any]:
         images = [image for column in self.images for image in as_list(row[column])]
-        return [stored_image(image, self.folder) for image in images if image is not None]
+        return [self.folder.stored(image) for image in images if image is not None]
 
 
 def from_dataset(
@@ -100,6 +100,7 @@ def from_dataset(
     keep: Sequence[str] | None = None,
     image_folder: str | os.PathLike | None = None,
     image_mark: str = "<image>",
+    outside_images: bool = False,
     on_error: OnError = "raise",
     num_proc: int | None = None,
     report: LoadReport | None = None,
@@ -125,6 +126,7 @@ def from_dataset(
         keep: Columns that stay. Default: all that are not named by the other arguments as columns.
         image_folder: Paths of images are relative to it. Default: the current folder.
         image_mark: Stands for an image in a text; in a row without any, the images come first.
+        outside_images: Let relative paths of images lead out of the folder (`../`).
         on_error: "raise" at the first bad row, which for a stream is when it is read; "skip" bad rows, and
             log how many and why (not for streams, which cannot be counted); or a callable that gets each bad
             row's DataError, the row being skipped.
@@ -163,7 +165,7 @@ def from_dataset(
         answers,
         system,
         image_mark,
-        os.path.abspath(image_folder or ""),
+        ImageRoot(os.path.abspath(image_folder or ""), outside_images),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
     new_features = _new_features(answer, answers)

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +14,13 @@ from ..errors import DataError
 from .conversations import Marks, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.json_file import Record, Start
 from .passes.options import BuildOptions
 from .passes.report import LoadReport, OnError
 from .passes.second_pass import build
 
-CHOICES = "{choices}"
+_FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # {{name}} is text, {name} a field
 _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 
 
@@ -45,7 +47,7 @@ class FolderReader:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
-        turns = Turns(Marks("<image>"), self.root)
+        turns = Turns(Marks("<image>"), ImageRoot(self.root))
         if self.system is not None:
             turns.add("system", self.system)
         turns.add("user", self.question)
@@ -120,7 +122,8 @@ def load_image_folder(
     Args:
         path: The folder.
         question: What is asked about every image. `{choices}` in it becomes the classes, separated by
-            commas; an image mark (`<image>`) the image, which comes first otherwise.
+            commas; an image mark (`<image>`) the image, which comes first otherwise. `{{name}}` becomes
+            `{name}`.
         choices: The classes in the order in which `{choices}` lists them, and others that have no images.
             Default: those that are there, sorted.
         answer: Name of the column for the class.
@@ -139,8 +142,15 @@ def load_image_folder(
     Raises:
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
+        ValueError: If the question has another field than `{choices}`.
     """
     options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
+    if unknown:
+        raise ValueError(
+            f"Got the question {question!r} with {unknown}. Expected no field but {{choices}}; write "
+            "{{name}} for a name in braces."
+        )
     root = os.path.abspath(path)
     if not os.path.isdir(root):
         raise DataError(f"There is no folder {root!r}. Expected one with a folder of images per class.")
@@ -154,7 +164,8 @@ def load_image_folder(
     unlisted = [name for name in classes if choices is not None and name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
-    question = question.replace(CHOICES, ", ".join(choices or classes))
+    listed = ", ".join(choices or classes)
+    question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
     source = FolderSource(root, files, FolderReader(root, question, answer, system))
     if on_error == "raise":
         _refuse(source)

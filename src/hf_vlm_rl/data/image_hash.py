@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import DataError
 from ..processing.images.reference import is_url
-from .passes.image_check import stored_image
+from .passes.image_check import ImageRoot
 
 _HASH = functools.partial(hashlib.blake2b, digest_size=16)
 
@@ -32,7 +32,7 @@ class ContentHash:
         Raises:
             DataError: If its file cannot be read, or it is something else.
         """
-        stored = stored_image(image, "")
+        stored = ImageRoot("", outside=True).stored(image)
         if stored["bytes"] is not None:
             return digest(stored["bytes"])
         path = stored["path"]

@@ -1,4 +1,4 @@
-"""LLaVA's and VLM-R1's files: `image` and `conversations`."""
+"""LLaVA's and VLM-R1's files: `image` and `conversations`, or `problem` and `solution`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,19 +10,21 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, row_images, split_turns, started
+from .conversations import Marks, row_images, split_turns, started, with_system
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
 
-READ = frozenset({"conversations", "image", "images", "video", "videos"})
+READ = frozenset({"conversations", "image", "images", "system", "video", "videos"})
+PROBLEM = frozenset({"problem", "solution"})
 
 
 @dataclass(frozen=True)
 class LlavaReader:
-    """Rows of records with `conversations`.
+    """Rows of records with `conversations`, or with `problem` and `solution`.
 
     Attributes:
         folder: Absolute; paths of images are relative to it.
@@ -31,6 +33,10 @@ class LlavaReader:
 
     folder: str
     options: RowOptions = field(default_factory=RowOptions)
+
+    @cached_property
+    def _images(self) -> ImageRoot:
+        return ImageRoot(self.folder, self.options.outside_images)
 
     @cached_property
     def _marks(self) -> Marks:
@@ -46,13 +52,40 @@ class LlavaReader:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
-        if "conversations" not in record:
-            raise DataError(f"the row has {sorted(record)}; expected 'conversations', and 'image' for images")
-        options = self.options
-        turns = started(record["conversations"], self._marks, self.folder, options.system, "conversations")
-        images = row_images(record, self.folder)
+        options, name = self.options, "conversations"
+        messages, read = record.get(name), READ
+        if messages is None and record.get("problem") is not None:
+            name, read = "problem", READ | PROBLEM
+            messages = [
+                {"from": role, "value": record.get(field)}
+                for role, field in (("human", "problem"), ("gpt", "solution"))
+                if record.get(field) is not None
+            ]
+        elif name not in record:
+            raise DataError(
+                f"the row has {sorted(record)}; expected 'conversations', or 'problem' and 'solution', and "
+                "'image' for images"
+                + ("; rows of 'messages' are read by load_messages" if "messages" in record else "")
+            )
+        if isinstance(messages, list):
+            messages = [_numbers_as_text(message) for message in messages]
+        messages = with_system(messages, record, options.drop)
+        turns = started(messages, self._marks, self._images, options.system, name)
+        images = row_images(record, self._images)
         columns = split_turns(turns, images, options.answer, options.completion)
-        return columns, options.extras(record, READ, self.kinds)
+        answer = columns.get(options.answer)
+        if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others
+            columns[options.answer] = answer.replace("<answer>", "").replace("</answer>", "").strip()
+        return columns, options.extras(record, read, self.kinds)
+
+
+def _numbers_as_text(message: Any) -> Any:
+    """A message whose answer, if it is a number or a list of numbers, is text as VLM-R1 makes it."""
+    if not isinstance(message, Mapping) or message.get("from") not in ("gpt", "assistant"):
+        return message
+    answer = message.get("value")
+    numbers = answer if isinstance(answer, list) and answer else [answer]
+    return {**message, "value": str(answer)} if {int, float} >= set(map(type, numbers)) else message
 
 
 def load_llava(
@@ -61,6 +94,10 @@ def load_llava(
     **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read LLaVA or VLM-R1 rows: `image` (a path, a list, or nothing) and `conversations`.
+
+    Instead of `conversations` a row may have `problem` and `solution`. As in VLM-R1, answers may be numbers,
+    and the tags `<answer>` and `</answer>` are left out of the column with the answer (not of `completion`).
+    A field `system`, as LLaMA-Factory writes it, is the conversation's system message.
 
     The rows are checked in a first pass, so that errors come here and not in training, and written to
     `datasets`' cache in a second. The cache is used as long as path, size and time of change of the files

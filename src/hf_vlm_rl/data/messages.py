@@ -10,15 +10,16 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns, answered, row_images, split_turns, started
+from .conversations import Marks, Turns, answered, row_images, split_turns, started, with_system
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
 
 PAIR = ("chosen", "rejected")
-READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "video", "videos")
+READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", "video", "videos")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,10 @@ class MessagesReader:
     folder: str
     form: str
     options: RowOptions
+
+    @cached_property
+    def _images(self) -> ImageRoot:
+        return ImageRoot(self.folder, self.options.outside_images)
 
     @cached_property
     def _marks(self) -> Marks:
@@ -60,16 +65,17 @@ class MessagesReader:
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
-        images = row_images(record, self.folder)
+        images = row_images(record, self._images)
         if self.form == "messages":
-            turns = self._started(record["messages"], "messages")
+            turns = self._started(record, record["messages"], "messages")
             return split_turns(turns, images, self.options.answer, self.options.completion), extras
         prompt, answers = self._prompt(record)
         columns = {"prompt": prompt.messages, "images": prompt.place(images)}
         return columns | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
 
-    def _started(self, messages: Any, name: str) -> Turns:
-        return started(messages, self._marks, self.folder, self.options.system, name)
+    def _started(self, record: Mapping[str, Any], messages: Any, name: str) -> Turns:
+        messages = with_system(messages, record, self.options.drop)
+        return started(messages, self._marks, self._images, self.options.system, name)
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}
@@ -83,7 +89,7 @@ class MessagesReader:
                 same += 1
             messages, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
         messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        turns = self._started(messages, "prompt")
+        turns = self._started(record, messages, "prompt")
         if not any(turn["role"] == "user" for turn in turns.messages):
             raise DataError("'prompt' has no turn of a user; expected one")
         return turns, answers
@@ -106,6 +112,7 @@ def form_of(record: Any) -> str:
     raise DataError(
         f"the row has {shown}; expected 'messages', or 'prompt', or 'prompt' and 'completion', or 'chosen' "
         "and 'rejected' (with 'prompt', unless both begin with it)"
+        + ("; rows of 'conversations' are read by load_llava" if "conversations" in shown else "")
     )
 
 
@@ -116,15 +123,15 @@ def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -
         DataError: If the file cannot be used, or no row tells its form.
     """
     unread = JsonSource(Path(path), None)
-    error = DataError(f"{unread.path} has no rows. Expected at least one.")
+    first_error = None
     for record in unread.records():
         try:
             if isinstance(record.value, DataError):
                 raise record.value
             return JsonSource(Path(path), MessagesReader(folder, form_of(record.value), options))
-        except DataError as wrong:  # counted as bad when the rows are read
-            error = DataError(f"{unread.place(record.start)}: {wrong}")
-    raise error
+        except DataError as error:  # counted as bad when the rows are read
+            first_error = first_error or DataError(f"{unread.place(record.start)}: {error}")
+    raise first_error or DataError(f"{unread.path} has no rows. Expected at least one.")
 
 
 def load_messages(
@@ -138,7 +145,8 @@ def load_messages(
     pair without `prompt` begins with it on both sides). These are lists of `{"role", "content"}`, or strings
     but for `messages`; a content is a string with image marks, or a list of blocks. Images stand in
     `{"type": "image", "image" | "path" | "url": ...}` or `image_url` blocks, or in `images` or `image`, for
-    the marks and the blocks without an image of their own, in order.
+    the marks and the blocks without an image of their own, in order. A field `system`, as LLaMA-Factory
+    writes it, is the conversation's system message.
 
     Args:
         path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.

@@ -42,11 +42,11 @@ class EvaluationCallback(TrainerCallback):
         every_steps: Also evaluate after each so many steps.
         before: Evaluate before the first step.
         after: Evaluate after the last.
-        name: Of the dataset, as the adapter's card shows it.
+        name: The dataset's name on the adapter's card.
         **options: For `evaluate`: `batch_size`, `max_new_tokens`, `keep_rows`, ...
 
     Attributes:
-        results: By step, the first process's results of this run and, after resuming, of the interrupted one.
+        results: Step to result, of this run and, after resuming, of the interrupted one.
     """
 
     def __init__(

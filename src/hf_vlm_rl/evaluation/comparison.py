@@ -43,9 +43,9 @@ class Comparison:
     """What `compare` found; `str()` of it is a Markdown table.
 
     Attributes:
-        before: The one evaluation.
-        after: The other.
-        rewards: Changes by the reward's name.
+        before: The evaluation to compare with.
+        after: The evaluation that is compared.
+        rewards: Name of a reward to its change.
     """
 
     before: EvaluationResult
@@ -77,8 +77,8 @@ class Comparison:
         """The means before and after as an adapter's card shows them.
 
         Args:
-            dataset: Its name for people.
-            metrics: Names on the card by the reward's; default: the reward's.
+            dataset: The dataset's name for people.
+            metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
         return [
@@ -119,8 +119,8 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
     ```
 
     Args:
-        before: Of the one model.
-        after: Of the other, on the same rows in the same order.
+        before: Result of the model before training, or of any other model.
+        after: Result of the model after training, on the same rows in the same order.
 
     Raises:
         ValueError: If the rows differ, or no reward is in both.

@@ -19,8 +19,8 @@ class Completion:
     """One completion of an encoded prompt, before any reward has seen it.
 
     Attributes:
-        text: Without special tokens.
-        ids: Its tokens, with the end of the turn.
+        text: The completion's text, without special tokens.
+        ids: The completion's tokens, with the end of the turn.
         clipped: Whether it reached the longest length, so that it has no end of turn.
     """
 
@@ -36,8 +36,8 @@ def complete(
 
     Args:
         policy: An `AutoVLMPolicy`, or a `PeftModel` around one, in evaluation mode.
-        prompts: N encoded ones.
-        copies: Completions of each.
+        prompts: N encoded prompts.
+        copies: Completions of each prompt.
         batch_size: Completions at once.
         options: For `generate`.
 

@@ -14,12 +14,12 @@ class EvaluatedRow:
     """What is kept of a row for people to look at: texts and thumbnails, where training has ids and tickets.
 
     Attributes:
-        index: Of the row in the dataset.
-        prompt: Its text.
-        completions: Texts, as many as generations.
-        rewards: By name, one value per completion.
+        index: The row's place in the dataset, from 0.
+        prompt: The prompt's text.
+        completions: Their texts, as many as generations.
+        rewards: Name of a reward to one value per completion; None where it abstained.
         images: Thumbnails, as `data:` URLs.
-        reference: By name, the text of the row's other columns: what rewards compare completions with.
+        reference: Name to text of the row's other columns: what rewards compare completions with.
     """
 
     index: int

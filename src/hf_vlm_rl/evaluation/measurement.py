@@ -20,9 +20,9 @@ class Evaluation:
         after_ci: Confidence interval of `after`, (low, high).
         confidence: Level of the intervals, in (0, 1).
         dataset_id: The dataset on the Hub, if it is there.
-        config: Its configuration.
-        split: Its split.
-        revision: Its commit.
+        config: The dataset's configuration.
+        split: The dataset's split.
+        revision: The dataset's commit.
         task_id: Task of a benchmark that has a leaderboard on the Hub; with `dataset_id`, the result
             is also written to `.eval_results/`.
 

@@ -60,7 +60,7 @@ def save_html(
         path: File to write.
         table: Above the grid.
         passes: Says of a reward's name and a value whether it is right.
-        title: Of the page.
+        title: The page's heading.
     """
     rows = []
     for same_row in zip(*sides.values(), strict=False):

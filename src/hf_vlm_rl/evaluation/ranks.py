@@ -24,7 +24,7 @@ class Ranks:
         together: Whether all processes of the default process group evaluate.
 
     Attributes:
-        index: Of this process.
+        index: This process's rank.
         count: Number of processes.
         sharded: Whether each does all rows.
     """

@@ -83,9 +83,9 @@ class EvaluationResult:
         rewards: Scores by the reward's name.
         row_ids: Per evaluated row, in the dataset's order, a hash of its prompt and images.
         rows: The first rows of the dataset, to look at.
-        failures: By index in the dataset, why a row could not be evaluated.
+        failures: Index of a row in the dataset to the reason why it could not be evaluated.
         clipped: Share of the completions that reached `max_new_tokens`, 0 to 1.
-        mean_length: Of the completions, in tokens, the end of turn included.
+        mean_length: Mean length of the completions in tokens, the end of turn included.
         settings: How it was generated.
     """
 
@@ -133,8 +133,8 @@ class EvaluationResult:
         """The means as an adapter's card shows them; those of a `Comparison` also have values before.
 
         Args:
-            dataset: Its name for people.
-            metrics: Names on the card by the reward's; default: the reward's.
+            dataset: The dataset's name for people.
+            metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
         means = {name: scores.mean for name, scores in self.rewards.items() if scores.mean.n}

@@ -65,10 +65,11 @@ def evaluate(
         num_generations: Completions per row; more than 1 needs sampling.
         do_sample: Sample instead of taking the likeliest token. Default: if `num_generations` > 1.
         max_new_tokens: Longest completion.
-        thresholds: By the reward's name, from which value on a completion passes, for pass@k.
+        thresholds: Name of a reward to the least value with which a completion passes, for pass@k.
         confidence: Level of the intervals, in (0, 1).
-        seed: Of the sampling. The same seed, `batch_size` and number of processes give the same completions.
-        keep_rows: Of this many first rows, texts and thumbnails are kept to look at.
+        seed: Seed of the sampling. The same seed, `batch_size` and number of processes give the same
+            completions.
+        keep_rows: How many of the first rows are kept to look at, with texts and thumbnails.
         on_error: "raise", or "skip" to leave out rows that cannot be encoded, and count them. Errors of
             reward functions are always raised.
         distributed: Every process of a distributed run calls this, and they share the rows; all of them get

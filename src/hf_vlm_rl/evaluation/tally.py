@@ -14,11 +14,11 @@ class Done:
     """A row with its completions, still with their ids and without rewards, or why there are none.
 
     Attributes:
-        index: In the dataset.
+        index: The row's place in the dataset, from 0.
         row_id: Hash of its ids and images; "" with a failure.
-        completions: As many as generations.
+        completions: The completions, as many as generations.
         images: Thumbnails, for rows that are kept.
-        failure: A message.
+        failure: Why the row could not be encoded.
     """
 
     index: int
@@ -33,7 +33,7 @@ class Tally:
     """Adds up rows in the dataset's order.
 
     Args:
-        names: Of the rewards.
+        names: The rewards' names.
     """
 
     names: Sequence[str]
@@ -57,9 +57,9 @@ class Tally:
         """Take in a window.
 
         Args:
-            done: Its rows.
+            done: The window's rows.
             rewards: Per reward, the values of each row without a failure.
-            kept: Of the first of these rows, prompt and reference as text; they are kept.
+            kept: Prompt and reference, as text, of the first of these rows: those that are kept.
         """
         self.failures |= {row.index: row.failure for row in done if row.failure is not None}
         good = [row for row in done if row.failure is None]

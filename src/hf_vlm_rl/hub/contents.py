@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 TEXT = (".jinja", ".json", ".md", ".txt", ".yaml", ".yml")
 ZIP = b"PK\x03\x04"  # as torch.save writes; pickles are inside
@@ -26,23 +26,21 @@ def check_contents(path: Path, folder: Path) -> None:
             from elsewhere; if it holds a pickle or a ZIP archive, which can run code when they are loaded,
             or is no text, JSON or PNG where its name says so; if a tensor in it is not finite.
     """
-    for step in (path, *path.parents):
-        if step == folder or step == step.parent:
-            break
-        if step.is_symlink():
-            raise ValueError(
-                f"{step} is a link to {step.readlink()}, and what it points to would be published. Expected "
-                f"a file of its own: `cp -rL {folder} <new folder>` copies what links point to. Nothing was "
-                "uploaded."
-            )
-    content = b"" if path.suffix == ".safetensors" else path.read_bytes()
+    refuse_link(path, folder)
+    with path.open("rb") as file:  # weights are large, and read tensor by tensor below
+        content = file.read(1024 if path.suffix == ".safetensors" else -1)
     if kind := _runs_code(content):
         raise ValueError(
             f"{path} holds {kind}, which can run code when it is loaded. Remove it, save the adapter and its "
             "processor again, and push again. Nothing was uploaded."
         )
     if path.suffix == ".safetensors":
-        _check_finite(path)
+        try:
+            _check_finite(path)
+        except SafetensorError as error:
+            raise ValueError(
+                f"{path} is damaged or no safetensors ({error}). Nothing was uploaded."
+            ) from error
     elif path.suffix == ".png" and not content.startswith(PNG):
         raise ValueError(f"{path} is no PNG. Remove it and push again. Nothing was uploaded.")
     elif path.suffix in TEXT:
@@ -55,6 +53,27 @@ def check_contents(path: Path, folder: Path) -> None:
             raise ValueError(
                 f"{path} is no {kind} in UTF-8 ({error}). Save it again and push again. Nothing was uploaded."
             ) from error
+
+
+def refuse_link(path: Path, folder: Path) -> None:
+    """Raise if a file, or a directory between it and the folder, is a link.
+
+    Args:
+        path: A file in the folder.
+        folder: What is published; it may be a link itself.
+
+    Raises:
+        ValueError: If there is a link: what it points to would be published, or written to.
+    """
+    for step in (path, *path.parents):
+        if step == folder or step == step.parent:
+            break
+        if step.is_symlink():
+            raise ValueError(
+                f"{step} is a link to {step.readlink()}, and what it points to would be published. Expected "
+                f"a file of its own: `cp -rL {folder} <new folder>` copies what links point to. Nothing was "
+                "uploaded."
+            )
 
 
 def _runs_code(content: bytes) -> str | None:

@@ -12,6 +12,8 @@ from ..loading.adapters.files import (
     read_shapes,
 )
 from .cards.curve import FILE as CURVE
+from .cards.stored import FILE as STORED
+from .contents import refuse_link
 
 CARD = "README.md"
 ARGUMENTS = "training_args.json"
@@ -26,8 +28,8 @@ def pushable(folder: Path) -> list[Path]:
         folder: As `save_adapter` or `trainer.save_model` left it.
 
     Raises:
-        ValueError: If there is no adapter in it, if it is damaged or its weights are pickled, or if the
-            processor is missing.
+        ValueError: If there is no adapter in it, if it is damaged or its weights are pickled, if the
+            processor is missing, or if a file is a link.
     """
     if not folder.is_dir():
         raise ValueError(f"Got {str(folder)!r}, which is no folder. Expected one with an adapter.")
@@ -48,4 +50,7 @@ def pushable(folder: Path) -> list[Path]:
             f"{folder} has no {' or '.join(PROCESSOR_CONFIGS)}. Expected the native "
             "processor beside the adapter: processing_class.save_pretrained(folder), then push again."
         )
-    return sorted([*processor, *(path for pattern in ADAPTER for path in folder.glob(pattern))])
+    files = sorted([*processor, *(path for pattern in ADAPTER for path in folder.glob(pattern))])
+    for path in (*files, folder / STORED):  # a push writes card and config: not through a link
+        refuse_link(path, folder)
+    return files

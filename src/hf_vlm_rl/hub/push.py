@@ -44,12 +44,7 @@ def push_adapter(
     base_model: str | None = None,
     base_revision: str | None = None,
     processing_class: Any = None,
-    private: bool | None = None,
-    revision: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-    token: str | None = None,
-    endpoint: str | None = None,
+    **options: Any,
 ) -> CommitInfo | None:
     """Save an adapter completely (`save_adapter`) and push that folder as one commit.
 
@@ -71,12 +66,8 @@ def push_adapter(
         base_model: Id of the base on the Hub; needed if it was loaded from a local path.
         base_revision: Its commit, tag or branch. Default: the commit that was loaded, if known.
         processing_class: Default: the trainer's or the policy's.
-        private: Create a private repository. Default: the account's setting.
-        revision: Branch to push to; created if it does not exist. Default: "main".
-        create_pr: Open a pull request (against `revision`) instead of committing to it.
-        commit_message: Default: says what was pushed.
-        token: Default: that of the environment or of `hf auth login`.
-        endpoint: The Hub. Default: `HF_ENDPOINT`, or https://huggingface.co.
+        **options: Further arguments of `push_folder`: `private`, `revision`, `create_pr`, `commit_message`,
+            `token`, `endpoint`.
 
     Returns:
         The commit, with `pr_url` for a pull request. The last one if nothing has changed. On ranks
@@ -99,9 +90,7 @@ def push_adapter(
     )
     if not files:
         return None
-    options = {"private": private, "revision": revision, "create_pr": create_pr}
-    api = {"commit_message": commit_message, "token": token, "endpoint": endpoint}
-    return push_folder(folder, repo_id, **options, **api)
+    return push_folder(folder, repo_id, **options)
 
 
 def push_folder(
@@ -130,12 +119,15 @@ def push_folder(
         card: What the card should say.
         base_model: Id of the base on the Hub, if the folder's adapter names a local path.
         base_revision: Commit, tag or branch of the base.
-        private: Create a private repository.
-        revision: Branch to push to.
-        create_pr: Open a pull request.
+        private: Create a private repository. Default: the account's setting.
+        revision: Branch to push to; created if it does not exist. Default: "main".
+        create_pr: Open a pull request (against `revision`) instead of committing to it.
         commit_message: Default: says what was pushed.
         token: Default: that of the environment or of `hf auth login`.
-        endpoint: The Hub.
+        endpoint: The Hub. Default: `HF_ENDPOINT`, or https://huggingface.co.
+
+    Returns:
+        The commit, with `pr_url` for a pull request. The last one if nothing has changed.
 
     Raises:
         PushError: If the Hub refused or could not be reached; says how to go on.

@@ -86,8 +86,9 @@ class AutoVLMPolicy:
             whose attributes it forwards (`processing_class`, `chat`, ...); with `merge`, the policy.
 
         Raises:
-            CheckpointError: If there is no config.json; if an adapter's files are missing, damaged or
-                pickled, its tensors do not fit its base, or it changes nothing and is not to be trained.
+            CheckpointError: If there is no such directory or no config.json; if an adapter's files are
+                missing, damaged or pickled, its tensors do not fit its base, or it changes nothing and is
+                not to be trained.
             UnsupportedModelError: If no family describes the checkpoint.
             ValueError: If an image option does not exist for its family or is out of its bounds; if an
                 argument is for adapters and the checkpoint is none, or contradicts another.

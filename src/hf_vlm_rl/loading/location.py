@@ -27,6 +27,21 @@ HUB_ARGUMENTS = (
 SNAPSHOT = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")
 
 
+# `name` or `user/name`; anything else has to be a directory.
+HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+
+
+def check_location(source: str) -> None:
+    """Refuse what is neither a directory nor a Hub id.
+
+    Raises:
+        CheckpointError: If there is no such directory, and it cannot be an id either.
+    """
+    if not Path(source).is_dir() and not HUB_ID.fullmatch(source):
+        kind = "a file" if Path(source).is_file() else "not there"
+        raise CheckpointError(f"{source!r} is {kind}. Expected a directory, or a Hub id such as user/model.")
+
+
 def file_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `HUB_ARGUMENTS` that say where a single file is."""
     return {key: arguments[key] for key in HUB_ARGUMENTS if key in arguments and key != "trust_remote_code"}
@@ -40,10 +55,11 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
         located: `revision`, `token`, `cache_dir`, ... as `cached_file` takes them.
 
     Raises:
-        CheckpointError: If there is none, or it names no `model_type`.
-        OSError: If there is no such repository or directory.
+        CheckpointError: If there is no such directory, no config.json in it, or no `model_type` in that.
+        OSError: If there is no such repository.
         UnsupportedModelError: If there is an adapter instead.
     """
+    check_location(source)
     config, _ = PreTrainedConfig.get_config_dict(source, **located)
     if "model_type" in config:
         return config

@@ -15,44 +15,11 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from .live import LiveBytes
 
 # What autocast runs in the lower precision, and in float32 (torch's lists for CUDA).
-LOWER = frozenset(
-    [
-        "linear",
-        "matmul",
-        "__matmul__",
-        "__rmatmul__",
-        "mm",
-        "bmm",
-        "addmm",
-        "baddbmm",
-        "conv1d",
-        "conv2d",
-        "conv3d",
-        "einsum",
-        "scaled_dot_product_attention",
-    ]
-)
-SINGLE = frozenset(
-    [
-        "softmax",
-        "log_softmax",
-        "layer_norm",
-        "group_norm",
-        "pow",
-        "__pow__",
-        "rsqrt",
-        "exp",
-        "log",
-        "norm",
-        "logsumexp",
-        "sum",
-        "prod",
-        "cumsum",
-        "cross_entropy",
-        "nll_loss",
-        "softplus",
-    ]
-)
+_LINEAR = ("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum")
+LOWER = frozenset([*_LINEAR, "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"])
+_NORMS = ("layer_norm", "group_norm", "norm", "softmax", "log_softmax", "logsumexp", "softplus")
+_SUMS = ("sum", "prod", "cumsum", "cross_entropy", "nll_loss")
+SINGLE = frozenset([*_NORMS, *_SUMS, "pow", "__pow__", "rsqrt", "exp", "log"])
 # Integers that would be made on the meta device.
 FACTORIES = frozenset(["arange", "zeros", "ones", "full", "tensor", "as_tensor"])
 

@@ -26,15 +26,15 @@ class Memory:
     """Bytes on each GPU.
 
     Attributes:
-        weights: By part, the adapter among them.
-        gradients: Of what is trained; with DDP over several GPUs, their buckets as well.
+        weights: Part of the model to bytes; the adapter is one of the parts.
+        gradients: Gradients of what is trained; with DDP over several GPUs, also their buckets.
         optimizer: The optimizer's state.
         reference: A reference model's weights.
         update: Peak of forward and backward above all that, gradients not counted again.
         rollout: Keys and values, and the peak of sampling.
         gathered: ZeRO-3: the layers that are whole at a time.
         prompt: Tokens of a prompt.
-        image_tokens: Those of them that its images take.
+        image_tokens: Tokens of the prompt that its images take.
     """
 
     weights: dict[str, int] = field(hash=False)
@@ -71,9 +71,9 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     """What a run needs with some settings.
 
     Args:
-        checkpoint: Of the model.
-        run: What is trained.
-        settings: How.
+        checkpoint: The model's config and processor.
+        run: What is to be trained.
+        settings: How it is fitted into memory.
     """
     dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
     mixed = dtype is torch.bfloat16

@@ -35,7 +35,7 @@ def search(checkpoint: Checkpoint, run: Run, capacity: int, tries: Iterable[Sett
     """Try settings in order until some fit.
 
     Args:
-        checkpoint: Of the model.
+        checkpoint: The model's config and processor.
         run: What is trained.
         capacity: Bytes of each GPU.
         tries: At least one.

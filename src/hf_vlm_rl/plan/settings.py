@@ -62,7 +62,7 @@ class Settings:
     """How a run is fitted into memory.
 
     Attributes:
-        precision: Of the weights; "4bit": the decoder by bitsandbytes, the rest in bf16.
+        precision: How weights are held; "4bit": the decoder by bitsandbytes, the rest in bf16.
         checkpointing: Recompute the decoder's layers in the backward pass.
         rows: Completions of a forward on each GPU (`per_device_train_batch_size`).
         accumulation: `gradient_accumulation_steps`.
@@ -84,7 +84,7 @@ def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Ite
 
     Args:
         run: What is to be trained.
-        precisions: Those allowed. Default: bf16, and 4bit with LoRA.
+        precisions: Precisions to try. Default: bf16, and 4bit with LoRA.
     """
     if precisions is None:
         # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.

@@ -134,7 +134,7 @@ class Rollout:
     Attributes:
         cache: Keys and values at its end, each distinct prompt held once.
         stock: Keys and values at its end as the stock model holds them.
-        peak: Of the whole rollout.
+        peak: Most bytes at a time of the whole rollout.
     """
 
     cache: int

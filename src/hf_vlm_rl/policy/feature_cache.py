@@ -30,6 +30,11 @@ class Features:
     deep: tuple[torch.Tensor, ...] = ()
 
     @property
+    def tokens(self) -> int:
+        """Number of the image's tokens."""
+        return self.pooled.shape[:-1].numel()
+
+    @property
     def nbytes(self) -> int:
         """Size in bytes."""
         return self.pooled.nbytes + sum(tensor.nbytes for tensor in self.deep)

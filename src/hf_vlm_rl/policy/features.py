@@ -72,13 +72,48 @@ def encode_images(
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for group in batches:
             images = [missing[ticket] for ticket in group]
-            for ticket, found in zip(group, _split(_forward(backbone, images, options), images), strict=True):
-                features[ticket] = found
-                cache.store(ticket, found, generation)
+            for ticket, made in zip(group, _split(_forward(backbone, images, options), images), strict=True):
+                features[ticket] = made
+                cache.store(ticket, made, generation)
     cache.encoded += len(missing)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))
-    return _assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
+    return assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
+
+
+def encode_distinct(
+    backbone: Any, images: Mapping[int, ProcessedImage], options: Mapping[str, Any], alone: bool
+) -> dict[int, Features] | None:
+    """Features of images that came as pixels.
+
+    Args:
+        backbone: The multimodal backbone, on its device.
+        images: Distinct images, by a number that stands for their content.
+        options: As for `encode_images`.
+        alone: One image a call: what the tower returns does not tell where an image ends.
+
+    Returns:
+        The features by the same numbers; None if the tower returned another number of pieces than images.
+    """
+    cache, language = backbone.feature_cache, backbone.family.language.rpartition(".")[2]
+    how = ("native", repr(sorted(options.items())))
+    state = frozen_state(backbone, language, how) if cache.limit_bytes else None
+    features, generation = cache.lookup(state, list(images))
+    missing = {key: image for key, image in images.items() if key not in features}
+    groups = [[key] for key in missing] if alone else _batches(missing)
+    with contextlib.nullcontext() if state is None else torch.no_grad():
+        for group in groups:
+            output = _forward(backbone, [missing[key] for key in group], options)
+            pieces = output.pooler_output
+            if isinstance(pieces, torch.Tensor):
+                pieces = [pieces] if alone else pieces.split(1)
+            if len(pieces) != len(group):
+                return None
+            for key, made in zip(group, _with_deep(pieces, output), strict=True):
+                features[key] = made
+                cache.store(key, made, generation)
+    cache.encoded += len(missing)
+    return features
 
 
 def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | None:
@@ -127,8 +162,13 @@ def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[Features]:
     if isinstance(pooled, torch.Tensor):
         # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
         pooled = pooled.split([image.tokens // pooled.shape[1] for image in images])
+    return _with_deep(pooled, output)
+
+
+def _with_deep(pooled: Sequence[torch.Tensor], output: ModelOutput) -> list[Features]:
+    """Each image's features, with those for the first decoder layers where a family has them."""
     layers = getattr(output, "deepstack_features", None) or []
-    deep = zip(*layers, strict=True) if layers else [()] * len(images)
+    deep = zip(*layers, strict=True) if layers else [()] * len(pooled)
     return [Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]
 
 
@@ -140,7 +180,8 @@ class _ImageFeatures(ModelOutput):
     deepstack_features: list[list[torch.Tensor]] | None = None
 
 
-def _assemble(features: list[Features]) -> ModelOutput:
+def assemble(features: list[Features]) -> ModelOutput:
+    """The features of all images, as the stock backbone expects them in `mm_encoder_outputs["image"]`."""
     pooled = [image.pooled for image in features]
     # Pieces of three dimensions come from families whose backbone takes one tensor of all pieces.
     output = _ImageFeatures(pooler_output=torch.cat(pooled) if pooled[0].ndim == 3 else pooled)

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from ..processing.state import ProcessingState
-from .features import encode_images
-from .locate import CARRIERS, RowImages, locate
+from .features import assemble, encode_images
+from .locate import CARRIERS, locate
+from .native import read_native
 from .ranks import gradients_awaited, is_sharded
+from .row_images import RowImages
 
 IDLE = "idle_tower_calls"
 
@@ -38,6 +40,8 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
         Arguments for the stock forward, and the images of each row; None where tickets do not tell.
     """
     kwargs, rows = locate(backbone, kwargs)
+    if rows is None:
+        kwargs, rows = read_native(backbone, kwargs, vision_options(backbone, kwargs))
     if rows is not None:
         # Inside `generate`, ranks have met before its first forward.
         sharded = not _generating.get() and is_sharded(backbone)
@@ -68,21 +72,26 @@ def model_inputs(
     state: ProcessingState = processing.state
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
-    if tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
-        options = _vision_options(backbone, kwargs)
+    native = next((row.native for row in rows if row.native is not None), None)
+    if native is not None:
+        features = assemble([native[ticket].features for ticket in tickets]) if tickets else None
+    elif tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
+        options = vision_options(backbone, kwargs)
         features, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
     if tickets:
         inputs["mm_encoder_outputs"] = {"image": features}
         if state.family.grids:
-            grids = [processing.processed(ticket).inputs["image_grid_thw"] for ticket in tickets]
+            images = native or {ticket: processing.processed(ticket) for ticket in tickets}
+            grids = [images[ticket].inputs["image_grid_thw"] for ticket in tickets]
             inputs["image_grid_thw"] = torch.cat(grids).to(input_ids.device)
             inside = any(row.inside for row in rows)
             if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
                 # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
                 inputs["position_ids"] = None
-    if state.family.token_types is not None and tickets:
+    told = native is not None and kwargs.get(state.family.token_types) is not None
+    if state.family.token_types is not None and tickets and not told:
         if state.family.prefix_attention:
             types = _prefix_types(input_ids, rows, state.placeholder_id)
         else:
@@ -91,7 +100,7 @@ def model_inputs(
     return inputs
 
 
-def _vision_options(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+def vision_options(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
     """Arguments of a forward that say how to make features of pixels, where the config says otherwise."""
     return {
         name: kwargs[name]

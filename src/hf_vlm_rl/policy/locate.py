@@ -4,30 +4,16 @@ Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..errors import ImageError, TicketError
 from ..processing.carriers import unpack
+from .row_images import RowImages
 
 CARRIERS = ("pixel_values", "image_grid_thw")
-
-
-@dataclass(frozen=True)
-class RowImages:
-    """The images of one row.
-
-    Attributes:
-        tickets: In the order of the row's placeholders.
-        tail: Prompt tokens after the last image token; None if not carried.
-        inside: The tickets came inside the ids, from a trainer that knows nothing of images.
-    """
-
-    tickets: tuple[int, ...]
-    tail: int | None = None
-    inside: bool = False
 
 
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
@@ -80,7 +66,7 @@ def locate(
     elif cached_tokens(kwargs):
         return kwargs, None
     else:
-        return kwargs, [RowImages(())] * len(input_ids)
+        return kwargs, [RowImages()] * len(input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     return kwargs | {"input_ids": input_ids}, rows
 
@@ -116,7 +102,9 @@ def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cac
                 f"Row {number}: the {cached} cached tokens end inside an image. Expected a cache that ends "
                 "before or after it."
             )
-        left.append(replace(row, tickets=tuple(tickets)))
+        left.append(
+            replace(row, tickets=tuple(tickets), lengths=row.lengths[len(row.tickets) - len(tickets) :])
+        )
     return left
 
 
@@ -126,18 +114,18 @@ def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int
     remaining = list(carried)
     rows = []
     for row, count in enumerate(counts):
-        dealt, tokens = [], 0
-        while tokens < count and remaining:
+        dealt, lengths = [], []
+        while sum(lengths) < count and remaining:
             dealt.append(remaining.pop(0))
-            tokens += _tokens(processing, dealt[-1][0], row)
-        if tokens != count:
+            lengths.append(_tokens(processing, dealt[-1][0], row))
+        if sum(lengths) != count:
             raise ImageError(
-                f"Row {row} has {count} image tokens, but its next {len(dealt)} images have {tokens}. "
+                f"Row {row} has {count} image tokens, but its next {len(dealt)} images have {sum(lengths)}. "
                 "Tickets must come in the order of the rows, and no image may be cut by a length "
                 "limit; set max_length=None (DPO, SFT) or raise it."
             )
         tail = dealt[-1][1] if dealt else None
-        rows.append(RowImages(tuple(ticket for ticket, _ in dealt), tail))
+        rows.append(RowImages(tuple(ticket for ticket, _ in dealt), tuple(lengths), tail))
     if remaining:
         raise ImageError(
             f"Got {len(carried)} images for {len(counts)} rows, {len(remaining)} more than their "
@@ -160,7 +148,9 @@ def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor
         store = processing.image_store
         tail = store.row(tickets[-1]).tail if tickets else None
         clean.append(restored)
-        rows.append(RowImages(tuple(store.source(ticket) for ticket in tickets), tail, inside=True))
+        sources = tuple(store.source(ticket) for ticket in tickets)
+        lengths = tuple(_tokens(processing, ticket, row) for ticket in sources)
+        rows.append(RowImages(sources, lengths, tail, inside=True))
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
 
 

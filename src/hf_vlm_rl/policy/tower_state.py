@@ -81,14 +81,16 @@ def settings_of(config: PreTrainedConfig) -> tuple:
     return tuple(values)
 
 
+@torch.no_grad()
 def _samples(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Some elements of each tensor, without waiting for the device once."""
     groups: dict[tuple, list[torch.Tensor]] = {}
     for tensor in tensors:
-        if tensor.numel():
-            flat = tensor.detach().reshape(-1)
-            step = max(1, flat.numel() // SAMPLES)
-            groups.setdefault((tensor.device, tensor.dtype), []).append(flat[::step][:SAMPLES])
+        if number := min(SAMPLES, tensor.numel()):
+            # One view of a contiguous tensor, the common case: towers have hundreds of tensors.
+            flat = tensor if tensor.is_contiguous() else tensor.reshape(-1)
+            samples = flat.as_strided((number,), (flat.numel() // number,), flat.storage_offset())
+            groups.setdefault((tensor.device, tensor.dtype), []).append(samples)
     return tuple(torch.cat(group) for group in groups.values())
 
 

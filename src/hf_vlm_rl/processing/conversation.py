@@ -1,10 +1,13 @@
 """Conversations as users and datasets write them, brought into the one form templates expect."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ImageError
 from .images.reference import payload
+
+LLAVA_MARK = "<image>"
 
 
 def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
@@ -31,6 +34,9 @@ def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str
 
     Raises:
         ImageError: If a text of a role other than the assistant's contains one.
+
+    Warns:
+        UserWarning: If such a text contains LLaVA's mark for an image, which this model reads as text.
     """
     for position, message in enumerate(messages):
         if message.get("role") == "assistant" or not message.get("content"):
@@ -45,6 +51,14 @@ def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str
                     "placeholder in the text.",
                     row,
                     f"message {position} ({message.get('role')})",
+                )
+            if LLAVA_MARK in text:
+                # Without the row's index, so that Python shows it once.
+                warnings.warn(
+                    f"A prompt contains {LLAVA_MARK!r}, which this model reads as text: its template writes "
+                    f"{' or '.join(map(repr, placeholders))} for each image. Remove the mark from the texts, "
+                    "or load the rows with hf_vlm_rl.data.load_llava.",
+                    stacklevel=3,
                 )
 
 

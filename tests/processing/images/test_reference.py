@@ -10,7 +10,7 @@ import pytest
 
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.data.image_hash import ContentHash
-from hf_vlm_rl.data.passes.image_check import stored_image
+from hf_vlm_rl.data.passes.image_check import ImageRoot
 from hf_vlm_rl.processing.conversation import normalize
 from hf_vlm_rl.processing.images.read import load_rgb
 from hf_vlm_rl.processing.images.reference import column_images, is_url, parse, payload
@@ -52,7 +52,7 @@ def test_every_reader_takes_every_form(path, form):
     assert load_rgb(field).tobytes() == pixels
     assert image_size(field) == (24, 32)
     assert ContentHash()(field) == ContentHash()(str(path))
-    assert load_rgb(stored_image(field, "/nowhere")).tobytes() == pixels
+    assert load_rgb(ImageRoot("/nowhere").stored(field)).tobytes() == pixels
     if isinstance(field, dict) and "bytes" not in field:
         [[message]], _ = normalize([{"role": "user", "content": [{**field, "type": "image"}]}])
         [block] = message["content"]

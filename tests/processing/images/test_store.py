@@ -198,9 +198,9 @@ def test_spilled_images_beyond_the_bound_go_oldest_first_and_kept_ones_stay(tmp_
 
 def test_a_path_that_cannot_be_a_directory_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.warns(UserWarning, match=r"Cannot write to the image store: Not a directory.*images"):
+    with pytest.warns(UserWarning, match=r"Cannot use the image store: Not a directory.*images"):
         store = ImageStore(tmp_path / "file" / "images")
-    with pytest.raises(NotADirectoryError, match=r"Cannot write to the image store.*images"):
+    with pytest.raises(NotADirectoryError, match=r"Cannot use the image store.*images"):
         store.put(noise(0), keep=True)
 
 

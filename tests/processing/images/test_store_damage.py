@@ -35,7 +35,7 @@ def test_an_image_that_cannot_be_written_stays_in_memory(blocked):
             continue
         with pytest.raises(NotADirectoryError) as caught:
             blocked.put(noise(seed))
-        for part in ("Cannot write to the image store: Not a directory", "$HF_VLM_RL_CACHE", "image_store="):
+        for part in ("Cannot use the image store: Not a directory", "$HF_VLM_RL_CACHE", "image_store="):
             assert part in str(caught.value)
         assert str(blocked.directory) in str(caught.value)
     for seed in range(6):
@@ -66,18 +66,18 @@ def test_a_full_disk_is_named_and_loses_nothing(tmp_path, monkeypatch):
 
 def test_a_directory_that_cannot_be_written_to_is_named_at_once_and_only_then_needed(tmp_path):
     (tmp_path / "images").write_text("in the way")
-    with pytest.warns(UserWarning, match=r"Cannot write to the image store.*images.*only kept in memory"):
+    with pytest.warns(UserWarning, match=r"Cannot use the image store.*images.*only kept in memory"):
         store = ImageStore(tmp_path / "images")
     ticket = store.put(noise(0))
     assert same(store.get(ticket).image, noise(0))
     assert (store.source(ticket), store.row(ticket)) == (ticket, RowNote())
-    with pytest.raises(OSError, match="Cannot write to the image store"):
+    with pytest.raises(OSError, match="Cannot use the image store"):
         store.put(noise(0), keep=True)
 
 
 def test_workers_do_not_probe_the_directory(tmp_path):
     (tmp_path / "images").write_text("in the way")
-    with pytest.warns(UserWarning, match="Cannot write"):
+    with pytest.warns(UserWarning, match="Cannot use"):
         store = ImageStore(tmp_path / "images")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -4,6 +4,7 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -11,29 +12,51 @@ import PIL.Image
 from datasets import Image
 
 from ...errors import DataError, ImageError
+from ...processing.images.read import check_pixels
 from ...processing.images.reference import Reference, is_url, parse, payload
 
 _SEEN = 1 << 16  # files whose state is remembered; bounds the memory
 _THREADS = 8
 
 
-def stored_image(value: Any, folder: str) -> Reference:
-    """What an image field of a row says.
+@dataclass(frozen=True)
+class ImageRoot:
+    """Where relative paths of images begin.
 
-    Args:
-        value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
-        folder: Absolute; paths are relative to it.
-
-    Raises:
-        DataError: If it is no image.
+    Attributes:
+        path: Absolute.
+        outside: Whether relative paths may lead out of it.
     """
-    try:
-        image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
-        if isinstance(image, PIL.Image.Image):
-            return Image().encode_example(image)
-        return parse(value, folder)
-    except ImageError as error:
-        raise DataError(str(error)) from error
+
+    path: str
+    outside: bool = False
+
+    def stored(self, value: Any) -> Reference:
+        """What an image field of a row says, as `datasets.Image` stores it.
+
+        Args:
+            value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
+
+        Raises:
+            DataError: If it is no image, or leads out of the folder.
+        """
+        try:
+            image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
+            if isinstance(image, PIL.Image.Image):
+                return Image().encode_example(image)
+            reference = parse(value)
+        except ImageError as error:
+            raise DataError(str(error)) from error
+        path = reference["path"]
+        if path is None or reference["bytes"] is not None or is_url(path) or os.path.isabs(path):
+            return reference
+        inside = os.path.normpath(path) if ".." in path and not self.outside else path
+        if inside.split(os.sep)[0] == os.pardir and not self.outside:
+            raise DataError(
+                f"the image {path[:200]!r} leads out of {self.path!r}; expected a path below that folder, or "
+                "an absolute one; image_folder=... chooses the folder, and outside_images=True allows it"
+            )
+        return {"path": os.path.join(self.path, inside), "bytes": None}
 
 
 class ImageCheck:
@@ -96,7 +119,8 @@ def _unreadable(path: str) -> str | None:
 
 def _undecodable(source: Any, name: str) -> str | None:
     try:
-        with PIL.Image.open(source):
+        with PIL.Image.open(source) as opened:
+            check_pixels(opened, "it")
             return None
     except Exception as error:  # PIL's formats raise whatever their parsers meet
         return f"the image {name} cannot be read: {error}"

@@ -19,9 +19,11 @@ class LoadOptions(TypedDict, total=False):
             Default: "answer".
         completion: Also give the last answer as messages in the column `completion`, for `SFTTrainer`.
             Default: False.
-        system: A system message for conversations that have none. Default: None.
+        system: A system message for conversations that have none, and no field `system`. Default: None.
         image_mark: Stands in texts for the images, in order; a line break beside it is part of it. In a row
             without any, the images come first. Default: "<image>".
+        outside_images: Let relative paths of images lead out of the image folder (`../`), which is an error
+            otherwise; absolute paths always may. Default: False.
         drop: Names of fields to leave out. Default: none.
         strings: Names of fields to keep as text: strings as they are, other values as JSON. Default: none.
         on_error: "raise" at the first bad row; "skip" bad rows, and log how many and why; or a callable
@@ -39,6 +41,7 @@ class LoadOptions(TypedDict, total=False):
     completion: bool
     system: str | None
     image_mark: str
+    outside_images: bool
     drop: Sequence[str]
     strings: Sequence[str]
     on_error: OnError
@@ -62,6 +65,7 @@ class RowOptions:
     completion: bool = False
     system: str | None = None
     image_mark: str = "<image>"
+    outside_images: bool = False
     drop: Sequence[str] = ()
     strings: Sequence[str] = ()
 

@@ -12,7 +12,7 @@ class BaseFacts:
     Attributes:
         model_id: Hub id; None for a checkpoint that is on the Hub under no known id.
         revision: Commit that the weights came from, if known.
-        license: As on the base's own card, with `license_name` and `license_link`.
+        license: The license on the base's own card.
         license_name: For `license: other`.
         license_link: For `license: other`.
         stock: transformers loads it; False for original formats that this package reads.

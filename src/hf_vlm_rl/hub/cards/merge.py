@@ -106,7 +106,7 @@ def write(metadata: Mapping[str, Any], body: str) -> str:
     """A card's text.
 
     Args:
-        metadata: By the Hub's keys.
+        metadata: Key to value, as the Hub names the keys.
         body: Markdown.
     """
     known = {key: metadata[key] for key in ORDER if key in metadata}

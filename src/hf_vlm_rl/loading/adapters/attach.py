@@ -19,7 +19,7 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
         policy: The base model as a policy; changed in place.
         adapter: From `find_adapter`.
         trainable: Train the adapter further.
-        revision: Of the base, for the config that the adapter is saved with.
+        revision: The base's revision, for the config that the adapter is saved with.
 
     Returns:
         A stock `PeftModel` in eval mode.

@@ -84,7 +84,7 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
 def _base_config(adapter: Adapter, base: str, hub: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return read_config(base, file_arguments(hub))
-    except (OSError, CheckpointError, UnsupportedModelError) as error:
+    except (OSError, UnsupportedModelError) as error:
         at = f" at revision {hub['revision']!r}" if "revision" in hub else ""
         raise CheckpointError(
             f"The base of the adapter {adapter.source!r}, {base!r}{at}, cannot be read: {error} If it is "

@@ -1,7 +1,6 @@
 """An adapter repository or directory: its files, and the base model that it names."""
 
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +11,12 @@ from transformers.utils import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ...errors import CheckpointError, UnsupportedModelError
-from ..location import file_arguments
+from ..location import HUB_ID, check_location, file_arguments
 from .files import CONFIG, PICKLED, PROCESSOR, PROCESSOR_CONFIGS, WEIGHTS, read_shapes
 
 if TYPE_CHECKING:
     from peft import PeftConfig
 
-HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 ADAPTER_ONLY = ("revision", "subfolder")  # Hub arguments that say nothing about the base
 
@@ -30,7 +28,7 @@ class Adapter:
     Attributes:
         source: Hub id or directory, as the caller wrote it.
         hub: `HUB_ARGUMENTS` for it.
-        config: Its adapter_config.json.
+        config: The content of adapter_config.json.
         directory: Where its files are, downloaded if need be.
     """
 
@@ -125,9 +123,11 @@ def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
         hub: `HUB_ARGUMENTS`.
 
     Raises:
-        CheckpointError: If adapter_config.json is damaged or of a kind that PEFT does not know.
+        CheckpointError: If there is no such directory, or adapter_config.json is damaged or of a kind that
+            PEFT does not know.
         UnsupportedModelError: If it is an adapter that cannot work on a policy.
     """
+    check_location(source)
     path = find_adapter_config_file(source, **file_arguments(hub))
     if path is None:
         return None

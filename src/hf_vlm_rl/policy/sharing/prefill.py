@@ -6,10 +6,10 @@ from typing import Any
 import torch
 
 from ..inputs import model_inputs
-from ..locate import RowImages
 from ..ranks import most
+from ..row_images import RowImages
 from .prefix_cache import share_prompts
-from .share import keys_of_rows
+from .share import keys_of_rows, watched
 
 # Values of settings that `generate` may name and that change nothing.
 PLAIN = {
@@ -93,7 +93,7 @@ def prefill_once(
         prompts do not repeat or the settings need a plain run.
     """
     backbone = policy.base_model
-    if not backbone.sharing.may_prefill(_reason(policy, kwargs)):
+    if not backbone.sharing.may_prefill(_reason(policy, kwargs) or watched(backbone)):
         return None
     ids, mask = kwargs["input_ids"], kwargs.get("attention_mask")
     mask = torch.ones_like(ids) if mask is None else mask

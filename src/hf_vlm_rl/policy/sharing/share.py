@@ -7,8 +7,8 @@ import torch
 from transformers.utils import logging
 
 from ..foreign_hooks import foreign_hook
-from ..locate import RowImages
 from ..ranks import ranks
+from ..row_images import RowImages
 from .hooks import LAYOUT
 from .self_check import disagreement
 from .switch import forbidden
@@ -26,7 +26,7 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
-    with forbidden(_watched(backbone)):
+    with forbidden(watched(backbone)):
         layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
@@ -38,7 +38,8 @@ def _decoder(backbone: Any) -> Any:
     return backbone.get_submodule(backbone.family.language.rpartition(".")[2])
 
 
-def _watched(backbone: Any) -> str | None:
+def watched(backbone: Any) -> str | None:
+    """Why the decoder must run as it stands, if somebody put a hook on it."""
     home = foreign_hook(_decoder(backbone))
     return None if home is None else f"a hook of {home} is on the decoder"
 
@@ -71,16 +72,15 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
     Returns:
         (B, T) on the CPU: the ids, with a negative number per distinct image at image tokens.
     """
-    processing = backbone.processing_class
     keys = ids.cpu().clone()
-    places = keys == processing.state.placeholder_id
+    places = keys == backbone.processing_class.state.placeholder_id
     numbers: dict[int, int] = {}
     for row, images in enumerate(rows):
-        own = [
+        marks = [
             -1 - numbers.setdefault(ticket, len(numbers))
-            for ticket in images.tickets
-            for _ in range(processing.processed(ticket).tokens)
+            for ticket, length in zip(images.tickets, images.lengths, strict=True)
+            for _ in range(length)
         ]
-        if own:
-            keys[row, places[row]] = torch.tensor(own)
+        if marks:
+            keys[row, places[row]] = torch.tensor(marks)
     return keys

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 CACHE_VARIABLE = "HF_VLM_RL_CACHE"
 DAY = 24 * 3600  # seconds
+SPILL_BYTES = 16 << 30
 
 
 class Cleaned(NamedTuple):
@@ -43,7 +44,7 @@ class Directory:
         spill_bytes: Bound of `spilled/`, in bytes. What was not used for longest goes first.
     """
 
-    def __init__(self, root: str | os.PathLike, spill_bytes: int):
+    def __init__(self, root: str | os.PathLike, spill_bytes: int = SPILL_BYTES):
         self.root = Path(root)
         self.spill_bytes = spill_bytes
         self._spilled_since_sweep = 0
@@ -51,7 +52,7 @@ class Directory:
     def probe(self) -> None:
         """Warn if nothing can be written here: it may never be needed."""
         try:
-            with self._explained("write to"):
+            with self._explained():
                 self._make(self.root)
                 with tempfile.NamedTemporaryFile(dir=self.root, prefix=".", suffix=".tmp") as file:
                     file.write(b"probe")
@@ -66,7 +67,7 @@ class Directory:
             suffix: What kind of file it is.
             keep: Only look for one that is kept.
         """
-        with self._explained("read"):
+        with self._explained():
             for tier in ("kept",) if keep else ("kept", "spilled"):
                 path = self._path(key, suffix, tier)
                 if path.is_file():
@@ -75,7 +76,7 @@ class Directory:
 
     def read(self, key: int, suffix: str) -> bytes | None:
         """What the file of a key holds; None if there is none. It then counts as used just now."""
-        with self._explained("read"), contextlib.suppress(FileNotFoundError):  # another process may sweep it
+        with self._explained(), contextlib.suppress(FileNotFoundError):  # another process may sweep it
             if (path := self.find(key, suffix)) is not None:
                 content = path.read_bytes()
                 self.mark_as_used(path)
@@ -94,7 +95,7 @@ class Directory:
         Raises:
             OSError: If it cannot be written; what was there stays.
         """
-        with self._explained("write to"):
+        with self._explained():
             path = self.find(key, suffix, keep) or self._path(key, suffix, "kept" if keep else "spilled")
             with contextlib.suppress(FileNotFoundError):
                 if path.read_bytes() == content:
@@ -181,7 +182,7 @@ class Directory:
     def _files(self, tier: str) -> list[tuple[float, int, Path]]:
         """Time of last use, size and path of each file, oldest first."""
         files = []
-        with self._explained("read"):
+        with self._explained():
             for path in (self.root / tier).glob("*/*"):
                 with contextlib.suppress(FileNotFoundError):  # another process swept it
                     status = path.stat()
@@ -189,7 +190,7 @@ class Directory:
         return sorted(files)
 
     @contextlib.contextmanager
-    def _explained(self, action: str) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -198,7 +199,7 @@ class Directory:
             # With the number, which makes it a PermissionError or whatever it was.
             raise OSError(
                 error.errno,
-                f"Cannot {action} the image store: {error.strerror or error}. Expected a directory with free "
+                f"Cannot use the image store: {error.strerror or error}. Expected a directory with free "
                 f"space that this user may read and write; point ${CACHE_VARIABLE} (or image_store=) at one, "
                 "or make room with hf-vlm-rl clean",
                 str(self.root),

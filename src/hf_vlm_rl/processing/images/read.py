@@ -3,6 +3,7 @@
 import io
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ import PIL.Image
 import PIL.ImageOps
 
 from ...errors import ImageError
-from .reference import ACCEPTED, is_url, parse
+from .fetch import fetch
+from .reference import ACCEPTED, is_url, parse, payload
 
 CHANNELS = (1, 3, 4)
+PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
+# 256 MiB of RGB, from where on PIL itself warns. A PNG of 20 kB may hold more.
+MAX_IMAGE_PIXELS = (256 << 20) // 3
 
 
 def load_rgb(image: Any) -> PIL.Image.Image:
@@ -31,9 +36,11 @@ def load_rgb(image: Any) -> PIL.Image.Image:
         A new upright RGB image of at least 1 x 1 pixels. The input is left as it was.
 
     Raises:
-        ImageError: If the file is missing, truncated or no image, or the value is of another kind.
+        ImageError: If the file is missing, truncated or no image, or the value is of another kind; before
+            anything is decoded, if it has more than `max_image_pixels()` pixels.
     """
     opened = _open(image)
+    check_pixels(opened, _describe(image))
     try:
         rgb = PIL.ImageOps.exif_transpose(opened).convert("RGB")
     except Exception as error:  # PIL's formats raise whatever their parsers meet
@@ -49,6 +56,36 @@ def load_rgb(image: Any) -> PIL.Image.Image:
     return rgb
 
 
+def max_image_pixels() -> int:
+    """The most pixels that an image may have: `$HF_VLM_RL_MAX_IMAGE_PIXELS`, else `MAX_IMAGE_PIXELS`.
+
+    Raises:
+        ImageError: If the variable is no number above 0.
+    """
+    limit = os.environ.get(PIXELS_VARIABLE, str(MAX_IMAGE_PIXELS))
+    if not limit.isdecimal() or int(limit) == 0:
+        raise ImageError(f"Got {PIXELS_VARIABLE}={limit!r}. Expected a whole number of pixels above 0.")
+    return int(limit)
+
+
+def check_pixels(opened: PIL.Image.Image, name: str) -> None:
+    """Refuse an image, by its header, that is larger than `max_image_pixels()`.
+
+    Args:
+        opened: The image, which is not decoded.
+        name: What the message calls it.
+
+    Raises:
+        ImageError: If it has too many pixels.
+    """
+    limit = max_image_pixels()
+    if opened.width * opened.height > limit:
+        raise ImageError(
+            f"{name} has {opened.width} x {opened.height} pixels, more than {limit}; each takes 3 bytes "
+            f"or more once decoded. Make it smaller, drop the row, or raise {PIXELS_VARIABLE}."
+        )
+
+
 def _open(image: Any) -> PIL.Image.Image:
     if isinstance(image, PIL.Image.Image):
         return image
@@ -62,18 +99,8 @@ def _open(image: Any) -> PIL.Image.Image:
     reference = parse(image)
     if reference["bytes"] is not None:
         return _open_bytes(reference["bytes"], "the data URL" if isinstance(image, str) else None)
-    return _fetch(reference["path"]) if is_url(reference["path"]) else _open_path(Path(reference["path"]))
-
-
-def _fetch(url: str) -> PIL.Image.Image:
-    from transformers.image_utils import load_image
-
-    try:
-        return load_image(url, timeout=30)
-    except Exception as error:  # the HTTP client's own errors, or PIL's
-        raise ImageError(
-            f"Cannot fetch the image {url[:200]!r}: {error}. Check the URL, or download the file."
-        ) from error
+    path = reference["path"]
+    return _open_bytes(fetch(path), f"the body of {path[:200]!r}") if is_url(path) else _open_path(Path(path))
 
 
 def _open_path(path: Path) -> PIL.Image.Image:
@@ -90,6 +117,11 @@ def _open_path(path: Path) -> PIL.Image.Image:
 def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
     try:
         return PIL.Image.open(io.BytesIO(data))
+    except PIL.Image.DecompressionBombError as error:  # far more than is allowed here
+        raise ImageError(
+            f"{name or f'{len(data)} bytes'}: {error} Make the image smaller, drop the row, or raise "
+            f"PIL.Image.MAX_IMAGE_PIXELS and {PIXELS_VARIABLE}."
+        ) from error
     except Exception as error:  # as in `load_rgb`
         raise ImageError(
             f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}."
@@ -123,6 +155,8 @@ def _from_array(array: np.ndarray) -> PIL.Image.Image:
 
 
 def _describe(image: Any) -> str:
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        image = payload(image)
     if isinstance(image, str | os.PathLike):
         return f"the image {str(image)[:80]!r}"
     return f"an image given as {type(image).__name__}"

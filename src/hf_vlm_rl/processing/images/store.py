@@ -18,7 +18,7 @@ import PIL.Image
 
 from ...errors import TicketError
 from ..notes import TextPrompts
-from .disk import CACHE_VARIABLE, Cleaned, Directory, content_hash, default_directory, name
+from .disk import CACHE_VARIABLE, SPILL_BYTES, Cleaned, Directory, content_hash, default_directory, name
 from .lru import ByteBoundedCache
 from .stored import RowNote, StoredImage, as_json
 
@@ -50,7 +50,7 @@ class ImageStore:
         self,
         directory: str | os.PathLike | None = None,
         memory_bytes: int = 1 * GIB,
-        spill_bytes: int = 16 * GIB,
+        spill_bytes: int = SPILL_BYTES,
     ):
         self._open(default_directory() if directory is None else directory, memory_bytes, spill_bytes)
         self._owner: int | None = os.getpid()

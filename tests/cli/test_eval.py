@@ -32,13 +32,13 @@ def rows(tmp_path_factory):
 
 
 def test_a_file_of_rows_gives_what_evaluate_gives(
-    rows, checkpoint, shared_policy, tmp_path, capsys, monkeypatch
+    rows, checkpoint, policy_for, tmp_path, capsys, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)  # images are found from the file, not from here
     out = tmp_path / "out"
     assert cli.main(["eval", str(checkpoint("internvl")), str(rows), *OPTIONS, "--out", str(out)]) == 0
     expected = evaluate(
-        shared_policy,
+        policy_for("internvl"),
         [
             {"prompt": user("What is it?"), "images": [rows.parent / "cat.png"], "answer": "a cat"},
             {"prompt": user("Say hello."), "images": [], "answer": "hello"},
@@ -91,6 +91,12 @@ def test_an_adapter_is_compared_with_its_base(rows, checkpoint, policy_for, tmp_
     assert cli.main(["eval", adapter, str(rows), *OPTIONS, *before]) == 0
     assert "| short | 2 | " in capsys.readouterr().out.split("difference")[1]
     assert (tmp_path / "out" / "comparison.html").exists()
+    config = tmp_path / "adapter" / "adapter_config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"base_model_name_or_path": "/gone/base"}))
+    assert cli.main(["eval", adapter, str(rows), *OPTIONS]) == 1
+    assert "Say where the base model is now: --base-model <Hub id or directory>" in capsys.readouterr().err
+    moved = ["--base-model", str(checkpoint("internvl"))]
+    assert cli.main(["eval", adapter, str(rows), *OPTIONS, *moved]) == 0
 
 
 def test_a_split_of_a_saved_dataset_and_its_first_rows(checkpoint, tmp_path, capsys):

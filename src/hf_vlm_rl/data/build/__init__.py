@@ -1,1 +1,0 @@
-"""Records of files, checked and typed, become a dataset."""

@@ -46,10 +46,11 @@ def test_without_a_mask_padding_is_found_by_its_id_as_in_the_stock_model(family,
     torch.testing.assert_close(found.logits[0], expected.logits[0], atol=ATOL, rtol=0)
 
 
+@pytest.mark.parametrize("family", ALL)
 @pytest.mark.parametrize("wanted", ["output_hidden_states", "output_attentions"])
 @pytest.mark.parametrize("where", ["argument", "config"])
-def test_hidden_states_and_attentions_have_the_stock_shapes(wanted, where, sides):
-    policy, bare, processor = sides("internvl")
+def test_hidden_states_and_attentions_have_the_stock_shapes(family, wanted, where, sides):
+    policy, bare, processor = sides(family)
     for model in (policy, bare):
         model.set_attn_implementation("eager")
     batch, pixels = repeated(policy, processor, one_image())

@@ -122,10 +122,12 @@ def test_settings_of_the_image_processor_count_for_seen_images(policy_for, check
     assert torch.equal(inputs, native_inputs)
 
 
-def test_features_follow_the_settings_of_the_image_processor(policy_for, bare_for, native_processor_for):
-    policy, bare = policy_for("internvl").requires_grad_(False), bare_for("internvl")
-    policy = copy.deepcopy(policy)
-    processor, rows = native_processor_for("internvl"), [one_image()]
+@pytest.mark.parametrize("family", ALL)
+def test_features_follow_the_settings_of_the_image_processor(
+    family, policy_for, bare_for, native_processor_for
+):
+    policy, bare = policy_for(family).requires_grad_(False), bare_for(family)
+    processor, rows = native_processor_for(family), [one_image()]
     image_processor = policy.processing_class.image_processor
     kept = image_processor.image_mean
     try:

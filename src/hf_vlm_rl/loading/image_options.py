@@ -63,6 +63,7 @@ def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, 
 
 def _value(image_processor: Any, name: str, native_name: str) -> int | None:
     # Which of the two a native image processor has depends on its class.
+    # Which settings there are differs between image processors.
     value = getattr(image_processor, native_name, None)
     if value is None and name in _IN_SIZE:
         value = getattr(image_processor.size, _IN_SIZE[name], None)

@@ -59,6 +59,7 @@ def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
         if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' 4-bit layers have it
             module.support_avx512bf16_for_cpu = False
     # transformers sets these on models that it has quantised, and on no other.
+    # transformers sets these on models that it has quantised, and on no others.
     if not (getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)):
         return
     decoder = model.get_submodule(family.language)

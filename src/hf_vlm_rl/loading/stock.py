@@ -66,4 +66,5 @@ def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:
             f"transformers {transformers.__version__} has no image-text-to-text model of type "
             f"{family.model_type!r}."
         )
+    # transformers loads its classes by name, on first use.
     return getattr(transformers, names[family.model_type])

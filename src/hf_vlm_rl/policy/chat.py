@@ -53,6 +53,7 @@ def chat(policy: Any, messages: Any, images: Any = None, **generation_kwargs: An
     ).to(policy.device)
     config = generation_kwargs.get("generation_config") or policy.generation_config
     lengths = ("max_new_tokens", "max_length")
+    # A generation config saved by an older transformers may lack one of them.
     if all(generation_kwargs.get(name, getattr(config, name, None)) is None for name in lengths):
         generation_kwargs["max_new_tokens"] = DEFAULT_NEW_TOKENS
     with evaluating(policy):

@@ -167,6 +167,7 @@ def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[Features]:
 
 def _with_deep(pooled: Sequence[torch.Tensor], output: ModelOutput) -> list[Features]:
     """Each image's features, with those for the first decoder layers where a family has them."""
+    # Only families with deep-stacked features return them.
     layers = getattr(output, "deepstack_features", None) or []
     deep = zip(*layers, strict=True) if layers else [()] * len(pooled)
     return [Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]

@@ -99,6 +99,7 @@ def _may_change(name: str, tensor: torch.Tensor) -> bool:
 
 
 def _is_random(module: nn.Module) -> bool:
+    # Projectors are plain modules without a config.
     config = getattr(module, "config", None)
     rates = config.to_dict() if config is not None else {}
     if any("drop" in key and isinstance(rate, float) and rate > 0 for key, rate in rates.items()):

@@ -41,6 +41,7 @@ def make_processing_class(
     tokenizer = processor.tokenizer
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
+    # Processors and configs of models without videos lack these.
     video_token = getattr(processor, "video_token", None)
     feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
     texts = dict.fromkeys((processor.image_token, feature_token, video_token))

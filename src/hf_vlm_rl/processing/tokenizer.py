@@ -394,4 +394,5 @@ class VLMTokenizer(Retyped):
 
 def _first(value: Any) -> list:
     first = value[0]
+    # Native processors return lists, arrays or tensors.
     return first.tolist() if hasattr(first, "tolist") else list(first)

@@ -153,6 +153,7 @@ def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
     if kwargs.get("attention_mask") is None and _may_be_padded(policy, kwargs):
         return "generate: there is no attention_mask, and prompts may be padded"
     for name in ("output_attentions", "output_hidden_states"):
+        # Set by users, or absent.
         if getattr(policy.config, name, False):
             return f"generate: {name} is set in the model's config"
     return None
@@ -165,5 +166,6 @@ def _is_plain(name: str, value: Any) -> bool:
 def _may_be_padded(policy: Any, kwargs: dict[str, Any]) -> bool:
     """Whether `generate` might find padding by its id, as it does without a mask."""
     settings = (kwargs.get("generation_config"), policy.generation_config, policy.processing_class)
+    # The passed generation config may be None.
     named = [kwargs.get("pad_token_id"), *(getattr(source, "pad_token_id", None) for source in settings)]
     return any(bool((kwargs["input_ids"] == pad).any()) for pad in named if pad is not None)

@@ -189,6 +189,7 @@ def refusal(config: Any, token_types: str | None, attached: int) -> str | None:
         return f"{attached} attention modules were recognised in {config.num_hidden_layers} layers"
     if token_types == "token_type_ids":
         return "image or prompt tokens attend in both directions"
+    # What a text config leaves out below, its decoder does not have.
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:
         return f"the decoder has layers of type {', '.join(sorted(kinds - {'full_attention'}))}"

@@ -49,19 +49,20 @@ def bomb(tmp_path):
 @pytest.mark.parametrize("form", [str, lambda path: {"path": str(path)}, PIL.Image.open], ids=range(3))
 def test_too_many_pixels_are_refused_before_they_are_decoded(bomb, form):
     assert len(BOMB) < 25_000
+    small = bomb.with_name("small.png")
+    small.write_bytes(black(8, 8))
+    load_rgb(form(small))  # what is imported on first use is not the image's
     image = form(bomb)
     tracemalloc.start()
-    start = time.monotonic()
     with pytest.raises(ImageError) as caught:
         load_rgb(image)
-    seconds, (_, peak) = time.monotonic() - start, tracemalloc.get_traced_memory()
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     expected = ["13000 x 13000 pixels", str(MAX_IMAGE_PIXELS), "HF_VLM_RL_MAX_IMAGE_PIXELS"]
     if form is not PIL.Image.open:
         expected.append("bomb.png")
     assert [part for part in expected if part not in str(caught.value)] == []
-    assert seconds < 1
-    assert peak < 10 << 20
+    assert peak < 64 << 20  # its pixels are 507 MB
 
 
 def test_loaders_that_verify_images_refuse_them_with_the_line(bomb):

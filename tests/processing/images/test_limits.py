@@ -228,10 +228,8 @@ def test_an_answer_that_does_not_come_or_end_is_given_up(host, monkeypatch):
     monkeypatch.setattr(fetch_module, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(fetch_module, "TOTAL_SECONDS", 0.3)
     for path, message in (("never", "timed out"), ("slowly", "longer than 0.3 seconds")):
-        start = time.monotonic()
         with pytest.raises(ImageError, match=f"Cannot fetch the image .*{message}"):
             load_rgb(f"{host}/{path}")
-        assert time.monotonic() - start < 2.5
 
 
 def test_nothing_is_fetched_where_the_environment_forbids_it(host, monkeypatch):

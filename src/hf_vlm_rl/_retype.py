@@ -53,7 +53,8 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
     def decorate(body: Callable) -> Callable:
         @functools.wraps(stock)
         def method(self, *args, **kwargs):
-            kwargs.update(zip(names, args, strict=False))
+            if args:
+                kwargs.update(zip(names, args, strict=False))
             return body(self, kwargs)
 
         return method

@@ -47,11 +47,14 @@ class NeverSample(LogitsProcessor):
 
     def __init__(self, token_ids: Iterable[int]):
         self.token_ids = sorted(token_ids)
+        self._index: torch.Tensor | None = None
 
     def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
         """Scores of shape (B, V), with the columns of `token_ids` at -inf; ids from V on have none."""
-        index = torch.tensor([i for i in self.token_ids if i < scores.shape[-1]], device=scores.device)
-        return scores.index_fill(-1, index, -torch.inf)
+        if self._index is None or self._index.device != scores.device:  # the vocabulary stays for a call
+            known = [token for token in self.token_ids if token < scores.shape[-1]]
+            self._index = torch.tensor(known, dtype=torch.long, device=scores.device)
+        return scores.index_fill(-1, self._index, -torch.inf)
 
 
 class VLMPolicy(Retyped):

@@ -12,7 +12,7 @@ from transformers import AttentionInterface
 
 from ..._retype import Retyped, overriding, retype
 from .attention import shared_prefix_attention
-from .prefix_cache import PrefixLayer, prefix_cache_attention
+from .prefix_cache import SharedPrompts, prefix_cache_attention
 
 # What a decoder is given besides the arguments that transformers knows, for packed rows.
 LAYOUT = "shared_prefix"
@@ -47,8 +47,9 @@ class SharingAttention(Retyped):
         def forward(self, kwargs):
             if kwargs.get(LAYOUT) is not None:
                 return stock.forward(_view(self, PACKED), **kwargs)
-            layer = _prefix_layer(self, kwargs.get("past_key_values"))
-            if layer is not None:
+            cache = kwargs.get("past_key_values")
+            if isinstance(cache, SharedPrompts):
+                layer = cache.layers[self.layer_idx]
                 return stock.forward(_view(self, CACHED), **kwargs, prefix_layer=layer)
             return stock.forward(self, **kwargs)
 
@@ -76,9 +77,3 @@ def _view(module: nn.Module, attention: str) -> nn.Module:
 def _is_attention(module: nn.Module) -> bool:
     # What transformers' attention functions read of a module; neither layers nor MLPs have both.
     return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
-
-
-def _prefix_layer(module: nn.Module, cache: Any) -> PrefixLayer | None:
-    layers = getattr(cache, "layers", ())  # caches of other libraries have none
-    layer = layers[module.layer_idx] if module.layer_idx < len(layers) else None
-    return layer if isinstance(layer, PrefixLayer) else None

@@ -73,6 +73,10 @@ class PrefixLayer(DynamicLayer):
     crop = reset = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
 
 
+class SharedPrompts(Cache):
+    """A cache all of whose layers are `PrefixLayer`."""
+
+
 def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
     """A cache for B rows that reads the prompts' keys and values from one place.
 
@@ -81,7 +85,7 @@ def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
         prompt: (B,) the prompt that each row continues.
     """
     rows = RowsOfPrompts(prompt)
-    return Cache(layers=[PrefixLayer(layer, rows) for layer in cache.layers])
+    return SharedPrompts(layers=[PrefixLayer(layer, rows) for layer in cache.layers])
 
 
 def prefix_cache_attention(

@@ -158,5 +158,6 @@ def _describe(image: Any) -> str:
     if isinstance(image, Mapping) and image.get("bytes") is None:
         image = payload(image)
     if isinstance(image, str | os.PathLike):
-        return f"the image {str(image)[:80]!r}"
+        longest = 80 if str(image).startswith("data:") else 200  # a path says most at its end
+        return f"the image {str(image)[:longest]!r}"
     return f"an image given as {type(image).__name__}"

@@ -104,10 +104,18 @@ class FeatureCache:
         held = {ticket: self._features.get(ticket) for ticket in tickets}
         return {ticket: features for ticket, features in held.items() if features is not None}, generation
 
-    def store(self, ticket: int, features: Features, generation: int) -> None:
-        """Keep an image's features, unless another state was looked up since theirs was."""
-        if self._state is None or generation != self._generation or features.nbytes > self.limit_bytes:
-            return
-        # A copy: a view would keep the features of its whole batch alive.
-        kept = Features(features.pooled.clone(), tuple(tensor.clone() for tensor in features.deep))
-        self._features.put(ticket, kept)
+    def store(self, made: dict[int, Features], generation: int) -> dict[int, Features]:
+        """Count newly encoded images; keep their features, unless another state was looked up since theirs.
+
+        Returns:
+            `made`, as it came.
+        """
+        self.encoded += len(made)
+        if self._state is None or generation != self._generation:
+            return made
+        for ticket, features in made.items():
+            if features.nbytes <= self.limit_bytes:
+                # A copy: a view would keep the features of its whole batch alive.
+                deep = tuple(tensor.clone() for tensor in features.deep)
+                self._features.put(ticket, Features(features.pooled.clone(), deep))
+        return made

@@ -16,6 +16,7 @@ from transformers.utils import ModelOutput
 
 from ..processing.images.processed import ProcessedImage
 from .feature_cache import Features
+from .locate import CARRIERS
 from .ranks import most
 from .tower_state import frozen_state
 
@@ -29,6 +30,15 @@ def vision_arguments(backbone: Any) -> frozenset[str]:
     return frozenset(
         parameter.name for parameter in parameters if parameter.kind is not inspect.Parameter.VAR_KEYWORD
     ) - {"return_dict"}
+
+
+def vision_options(backbone: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of a forward that say how to make features of pixels, where the config says otherwise."""
+    return {
+        name: kwargs[name]
+        for name in backbone.sharing.vision_arguments.difference(CARRIERS)
+        if kwargs.get(name) is not None and kwargs[name] != getattr(backbone.config, name, None)
+    }
 
 
 def encode_images(
@@ -60,7 +70,7 @@ def encode_images(
     distinct = list(dict.fromkeys(tickets))
     language = processing.state.family.language.rpartition(".")[2]
     # Sharded weights come and go, so nothing tells whether they have changed.
-    options = dict(options or {})
+    options = options or {}
     how = (processing.image_settings(), repr(sorted(options.items())))
     state = frozen_state(backbone, language, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
@@ -70,12 +80,10 @@ def encode_images(
     calls = most(len(batches), backbone.device) if sharded else max(len(batches), int(not tickets))
     # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
     with contextlib.nullcontext() if state is None else torch.no_grad():
-        for group in batches:
-            images = [missing[ticket] for ticket in group]
-            for ticket, made in zip(group, _split(_forward(backbone, images, options), images), strict=True):
-                features[ticket] = made
-                cache.store(ticket, made, generation)
-    cache.encoded += len(missing)
+        for batch in batches:
+            images = [missing[ticket] for ticket in batch]
+            made = _split(_forward(backbone, images, options), images)
+            features |= cache.store(dict(zip(batch, made, strict=True)), generation)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))
     return assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
@@ -100,19 +108,16 @@ def encode_distinct(
     state = frozen_state(backbone, language, how) if cache.limit_bytes else None
     features, generation = cache.lookup(state, list(images))
     missing = {key: image for key, image in images.items() if key not in features}
-    groups = [[key] for key in missing] if alone else _batches(missing)
+    batches = [[key] for key in missing] if alone else _batches(missing)
     with contextlib.nullcontext() if state is None else torch.no_grad():
-        for group in groups:
-            output = _forward(backbone, [missing[key] for key in group], options)
+        for batch in batches:
+            output = _forward(backbone, [missing[key] for key in batch], options)
             pieces = output.pooler_output
             if isinstance(pieces, torch.Tensor):
                 pieces = [pieces] if alone else pieces.split(1)
-            if len(pieces) != len(group):
+            if len(pieces) != len(batch):
                 return None
-            for key, made in zip(group, _with_deep(pieces, output), strict=True):
-                features[key] = made
-                cache.store(key, made, generation)
-    cache.encoded += len(missing)
+            features |= cache.store(dict(zip(batch, _with_deep(pieces, output), strict=True)), generation)
     return features
 
 

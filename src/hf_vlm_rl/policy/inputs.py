@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from ..processing.state import ProcessingState
-from .features import assemble, encode_images
-from .locate import CARRIERS, locate
+from .features import assemble, encode_images, vision_options
+from .locate import locate
 from .native import read_native
 from .ranks import gradients_awaited, is_sharded
 from .row_images import RowImages
@@ -41,7 +41,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
     """
     kwargs, rows = locate(backbone, kwargs)
     if rows is None:
-        kwargs, rows = read_native(backbone, kwargs, vision_options(backbone, kwargs))
+        kwargs, rows = read_native(backbone, kwargs)
     if rows is not None:
         # Inside `generate`, ranks have met before its first forward.
         sharded = not _generating.get() and is_sharded(backbone)
@@ -98,15 +98,6 @@ def model_inputs(
             types = (input_ids == state.placeholder_id).long()
         inputs[state.family.token_types] = types
     return inputs
-
-
-def vision_options(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of a forward that say how to make features of pixels, where the config says otherwise."""
-    return {
-        name: kwargs[name]
-        for name in backbone.sharing.vision_arguments.difference(CARRIERS)
-        if kwargs.get(name) is not None and kwargs[name] != getattr(backbone.config, name, None)
-    }
 
 
 def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:

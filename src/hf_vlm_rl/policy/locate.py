@@ -94,17 +94,16 @@ def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cac
     seen = (input_ids[:, :cached] == processing.state.placeholder_id).sum(dim=1).tolist()
     left = []
     for number, (row, tokens) in enumerate(zip(rows, seen, strict=True)):
-        tickets = list(row.tickets)
-        while tokens > 0 and tickets:
-            tokens -= _tokens(processing, tickets.pop(0), number)
+        first = 0
+        while tokens > 0 and first < len(row.lengths):
+            tokens -= row.lengths[first]
+            first += 1
         if tokens != 0:
             raise ImageError(
                 f"Row {number}: the {cached} cached tokens end inside an image. Expected a cache that ends "
                 "before or after it."
             )
-        left.append(
-            replace(row, tickets=tuple(tickets), lengths=row.lengths[len(row.tickets) - len(tickets) :])
-        )
+        left.append(replace(row, tickets=row.tickets[first:], lengths=row.lengths[first:]))
     return left
 
 

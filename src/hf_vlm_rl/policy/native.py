@@ -13,7 +13,7 @@ import torch
 from transformers.utils import logging
 
 from ..processing.images.processed import ProcessedImage
-from .features import encode_distinct
+from .features import encode_distinct, vision_options
 from .ranks import is_sharded
 from .row_images import NativeImage, RowImages
 from .sharing.switch import KNOWN
@@ -30,15 +30,12 @@ UNKNOWN_LAYOUT = (
 )
 
 
-def read_native(
-    backbone: Any, kwargs: dict[str, Any], options: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[RowImages] | None]:
+def read_native(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Recognise the images among a forward's native pixels and encode each distinct one.
 
     Args:
         backbone: A policy's multimodal backbone.
         kwargs: The arguments of its forward.
-        options: Those that say how to make features of pixels.
 
     Returns:
         The arguments without pixels, and the images of each row; the arguments as they are and None where
@@ -57,11 +54,11 @@ def read_native(
             backbone, kwargs, f"beside {others[0]}" if others else "tensors that do not fit together"
         )
     # Some families pad pixels to the most images of a row: an entry of a row without images is blank.
-    blank = pixel_values.ndim > 4
-    images = [None if blank and not image["pixel_values"].any() else image for image in images]
+    padded = pixel_values.ndim > 4
+    images = [None if padded and not image["pixel_values"].any() else image for image in images]
     keys = [None if image is None else _key(image) for image in images]
     distinct = {key: ProcessedImage(image, "", 0) for key, image in zip(keys, images, strict=True) if image}
-    features = encode_distinct(backbone, distinct, options, alone=pixel_values.ndim > 4)
+    features = encode_distinct(backbone, distinct, vision_options(backbone, kwargs), alone=padded)
     if features is None:
         return _unknown(backbone, kwargs, "features that cannot be told apart by image")
     native = {key: NativeImage(features[key], image.inputs) for key, image in distinct.items()}
@@ -105,10 +102,8 @@ def _cut(vision: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]] | 
 
 def _key(image: Mapping[str, torch.Tensor]) -> int:
     """A hash of an image's tensors: equal contents have equal keys."""
-    shapes = hash(
-        tuple((name, tuple(value.shape), str(value.dtype)) for name, value in sorted(image.items()))
-    )
-    return sum(_content(value) for _, value in sorted(image.items())) * 31 + shapes
+    parts = sorted(image.items())
+    return hash(tuple((name, tuple(value.shape), str(value.dtype), _content(value)) for name, value in parts))
 
 
 def _content(tensor: torch.Tensor) -> int:

@@ -19,7 +19,7 @@ from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import make_backbone
 from .chat import chat
-from .inputs import inside_generate, model_inputs, vision_options
+from .inputs import inside_generate, model_inputs
 from .locate import cached_tokens, locate, tickets_inside
 from .lora import lora_config
 from .native import read_native
@@ -151,7 +151,7 @@ class VLMPolicy(Retyped):
         inside = tickets_inside(self.base_model, kwargs)
         kwargs, rows = locate(self.base_model, kwargs, cached)
         if rows is None and not cached:
-            kwargs, rows = read_native(self.base_model, kwargs, vision_options(self.base_model, kwargs))
+            kwargs, rows = read_native(self.base_model, kwargs)
         if inside:
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)

@@ -138,11 +138,9 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
     """Why the settings of a `generate` call need a plain run; None if they do not."""
-    if unknown := [name for name, value in kwargs.items() if name not in ARGUMENTS and value is not None]:
-        # Settings may come as arguments of `generate`, too.
-        unusual = [name for name in unknown if name not in SETTINGS and not _is_plain(name, kwargs[name])]
-        if unusual:
-            return f"generate: {unusual[0]} is given"
+    for name, value in kwargs.items():  # settings may come as arguments of `generate`, too
+        if name not in ARGUMENTS | SETTINGS and not _is_plain(name, value):
+            return f"generate: {name} is given"
     for settings in (kwargs.get("generation_config"), policy.generation_config):
         for name, value in (settings.to_diff_dict() if settings is not None else {}).items():
             # What the call's config leaves open, transformers fills from the model's own.

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from torch import nn
+
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.tokenizer import VLMTokenizer
@@ -9,7 +11,7 @@ from .blind import ImageWatch
 from .feature_cache import FeatureCache
 from .features import vision_arguments
 from .inputs import IDLE, resolve
-from .sharing.decoder import VLMDecoder
+from .sharing.decoder import UnknownTokenInput, VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
 from .sharing.switch import Mode, SharingSwitch, padding_counts, refusal
@@ -36,6 +38,7 @@ class VLMBackbone(Retyped):
     _features: FeatureCache
     _sharing: SharingSwitch
     _watch: ImageWatch
+    _decoder: str
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -44,18 +47,22 @@ class VLMBackbone(Retyped):
             self._watch.see(self, kwargs)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
-            if rows is not None:
-                kwargs |= share_prefixes(self, kwargs, rows)
-            output = stock.forward(self, **kwargs)
+            shared = share_prefixes(self, kwargs, rows) if rows is not None else {}
+            try:
+                output = stock.forward(self, **kwargs, **shared)
+            except UnknownTokenInput as error:
+                self._sharing.refuse(str(error))
+                output = stock.forward(self, **kwargs)
             if idle is not None:
                 output.last_hidden_state = output.last_hidden_state + idle
             return output
 
         return {"forward": forward}
 
-    def carry(self, processing_class: VLMTokenizer, sharing: SharingSwitch) -> None:
+    def carry(self, processing_class: VLMTokenizer, sharing: SharingSwitch, decoder: str) -> None:
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
+        self._decoder = decoder
         self._features = FeatureCache()
         self._sharing = sharing
         self._watch = ImageWatch()
@@ -64,6 +71,16 @@ class VLMBackbone(Retyped):
     def processing_class(self) -> VLMTokenizer:
         """The processing class that emitted the tickets this backbone resolves."""
         return self._vlm.processing_class
+
+    @property
+    def decoder(self) -> nn.Module:
+        """The text decoder; the backbone itself where it has no other."""
+        return self.get_submodule(self._decoder)
+
+    @property
+    def decoder_name(self) -> str:
+        """Name of the child that is the decoder or holds it; "" where the backbone itself is the decoder."""
+        return self._decoder.partition(".")[0]
 
     @property
     def family(self) -> VLMFamily:
@@ -83,14 +100,16 @@ class VLMBackbone(Retyped):
 
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
-    family = processing_class.state.family
+    family, backbone = processing_class.state.family, model.base_model
     decoder = model.get_submodule(family.language)
-    attached = attach(retype(decoder, VLMDecoder))
+    if decoder is backbone or backbone is model:
+        reason = "the decoder is no module below a backbone without a head"
+    else:
+        attached = attach(retype(decoder, VLMDecoder))
+        reason = refusal(decoder.config, family.token_types, attached)
     switch = SharingSwitch(
-        sharing,
-        refusal(decoder.config, family.token_types, attached),
-        vision_arguments(model.base_model),
-        padding_counts(decoder.config),
+        sharing, reason, vision_arguments(backbone), padding_counts(decoder.config), family.companions
     )
-    retype(model.base_model, VLMBackbone).carry(processing_class, switch)
+    path = next(name for name, module in backbone.named_modules() if module is decoder)
+    retype(backbone, VLMBackbone).carry(processing_class, switch, path)
     return model

@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 
+from ..families.derive_inputs import token_types
 from ..processing.state import ProcessingState
-from .features import assemble, encode_images, vision_options
+from .features import encode_images, vision_options
+from .image_features import joined
 from .locate import locate
 from .native import read_native
 from .ranks import gradients_awaited, is_sharded
@@ -56,7 +58,7 @@ def model_inputs(
     kwargs: dict[str, Any],
     sharded: bool,
 ) -> dict[str, Any]:
-    """What the stock forward takes in place of tickets: features, grids, token types.
+    """What the stock forward takes in place of tickets: features, their companions, token types.
 
     Args:
         backbone: A policy's backbone.
@@ -74,29 +76,30 @@ def model_inputs(
     tickets = [ticket for row in rows for ticket in row.tickets]
     native = next((row.native for row in rows if row.native is not None), None)
     if native is not None:
-        features = assemble([native[ticket].features for ticket in tickets]) if tickets else None
-    elif tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
+        features = joined([native[ticket].features for ticket in tickets]) if tickets else None
+    elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
         options = vision_options(backbone, kwargs)
         features, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
     if tickets:
         inputs["mm_encoder_outputs"] = {"image": features}
-        if state.family.grids:
-            images = native or {ticket: processing.processed(ticket) for ticket in tickets}
-            grids = [images[ticket].inputs["image_grid_thw"] for ticket in tickets]
-            inputs["image_grid_thw"] = torch.cat(grids).to(input_ids.device)
-            inside = any(row.inside for row in rows)
-            if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
-                # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
-                inputs["position_ids"] = None
-    told = native is not None and kwargs.get(state.family.token_types) is not None
-    if state.family.token_types is not None and tickets and not told:
-        if state.family.prefix_attention:
-            types = _prefix_types(input_ids, rows, state.placeholder_id)
-        else:
-            types = (input_ids == state.placeholder_id).long()
-        inputs[state.family.token_types] = types
+        images = native or {ticket: processing.processed(ticket) for ticket in tickets}
+        for name in state.family.companions:
+            numbers = [images[ticket].inputs[name] for ticket in tickets]
+            inputs[name] = torch.cat(numbers).to(input_ids.device)
+        inside = state.family.grids and any(row.inside for row in rows)
+        if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
+            # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
+            inputs["position_ids"] = None
+        for name in state.family.token_types:
+            if native is not None and kwargs.get(name) is not None:
+                continue  # the caller's own
+            if state.family.prefix_attention:
+                inputs[name] = _prefix_types(input_ids, rows, state.placeholder_id)
+            else:
+                types = token_types(processing, name, input_ids.tolist())
+                inputs[name] = torch.tensor(types, dtype=torch.long, device=input_ids.device)
     return inputs
 
 

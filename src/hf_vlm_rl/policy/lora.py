@@ -56,7 +56,7 @@ def _targets(policy: Any, target: str) -> list[str]:
     if target != "language":
         parts += family.projector
     if target == "all":
-        parts.append(family.vision)
+        parts += family.vision
     names = [
         name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()

@@ -146,7 +146,7 @@ class VLMTokenizer(Retyped):
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")
-        row_images = images_by_row(images, rows, self.image_token)
+        row_images = images_by_row(images, rows, self._vlm.placeholder)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
@@ -373,7 +373,7 @@ class VLMTokenizer(Retyped):
         if defaults is None:
             token = _capturing.set(True)
             try:
-                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self.image_token])
+                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self._vlm.one_image])
             except _Captured as captured:
                 defaults = self._vlm.images_defaults[settings] = captured.images_kwargs
             finally:

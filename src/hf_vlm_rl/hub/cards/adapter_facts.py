@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import UnsupportedModelError
+from ...families import VLMFamily
+from ...families.derive_parts import derive_parts
 from ...families.registry import family_for
 from ...loading.adapters.files import PREFIX, read_config, read_shapes
 from ...policy.parts import PART_NAMES, below, part_of
@@ -79,7 +81,7 @@ def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[in
     }
     total = sum(sizes.values())
     try:
-        family = base.family if isinstance(base, VLMPolicy) else family_for(base.config.model_type, "base")
+        family = base.family if isinstance(base, VLMPolicy) else _named_parts(base)
     except UnsupportedModelError:
         return total, ()
     output = base.get_output_embeddings()
@@ -96,7 +98,14 @@ def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[in
             trained[part(key)] = "in full"
         elif trained[part(key)] == "frozen":
             trained[part(key)] = "adapter"
-    return total, tuple(PartFacts(name, parameters[name], how) for name, how in trained.items())
+    return total, tuple(
+        PartFacts(name, parameters[name], how) for name, how in trained.items() if parameters[name]
+    )
+
+
+def _named_parts(model: Any) -> VLMFamily:
+    """The family of a stock model, as far as it names modules."""
+    return family_for(model.config.model_type).completed(derive_parts(model))
 
 
 def _size(parameter: Any) -> int:

@@ -47,7 +47,7 @@ def derive_inputs(model: Any, processor: Any) -> dict[str, Any]:
     wide, tall, second = noise(WIDE, 0), noise(TALL, 1), noise(WIDE, 2)
     one = native(processor, [[wide]])
     both = native(processor, [[wide, tall]])
-    types, prefix = _token_types(type(backbone).__name__, processor, both, accepted, placeholder)
+    types, prefix = _token_types(backbone, processor, both, placeholder)
     return {
         "token_types": types,
         "prefix_attention": prefix,
@@ -85,12 +85,17 @@ def native(processor: Any, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
 
 
 def _token_types(
-    backbone: str, processor: Any, batch: Mapping[str, Any], accepted: frozenset[str], placeholder: int
+    backbone: Any, processor: Any, batch: Mapping[str, Any], placeholder: int
 ) -> tuple[tuple[str, ...], bool]:
     """Per-token inputs, and whether they mark the prompt instead of the images."""
-    names = tuple(name for name in sorted(accepted) if name.endswith("token_type_ids") and name in batch)
+    accepted = sorted(inspect.signature(backbone.forward).parameters)
+    # Positions need them even where the processor makes them on request only.
+    wanted = _position_arguments(backbone) | batch.keys()
+    names = tuple(name for name in accepted if name.endswith("token_type_ids") and name in wanted)
     prefix = False
     for name in names:
+        if name not in batch:
+            continue
         types = torch.as_tensor(batch[name])
         if torch.equal(types, torch.as_tensor(token_types(processor, name, batch["input_ids"].tolist()))):
             continue
@@ -98,7 +103,7 @@ def _token_types(
             prefix = True
             continue
         raise UnsupportedModelError(
-            f"{backbone} takes {name}, of which {type(processor).__name__} writes "
+            f"{type(backbone).__name__} takes {name}, of which {type(processor).__name__} writes "
             f"{sorted(set(types.flatten().tolist()))} by a rule that is not known here."
         )
     return names, prefix
@@ -115,11 +120,15 @@ def _companions(backbone: Any, batch: Mapping[str, Any], types: tuple[str, ...])
     """Whole numbers for each image that the backbone takes for more than the image's features."""
     accepted = inspect.signature(backbone.forward).parameters.keys()
     features = inspect.signature(getattr(backbone, FEATURES)).parameters.keys()
-    counted = hasattr(backbone, POSITIONS)
-    positions = inspect.signature(getattr(backbone, POSITIONS)).parameters.keys() if counted else set()
-    names = (accepted - features) | (accepted & positions)
+    names = (accepted - features) | (accepted & _position_arguments(backbone))
     text = {"input_ids", "attention_mask", "labels", *types}
     return tuple(sorted(name for name in (names & batch.keys()) - text if _is_counted(batch[name])))
+
+
+def _position_arguments(backbone: Any) -> frozenset[str]:
+    """What the backbone makes positions of, if it does."""
+    method = getattr(backbone, POSITIONS, None)
+    return frozenset(inspect.signature(method).parameters) if method is not None else frozenset()
 
 
 def _is_counted(value: Any) -> bool:

@@ -43,13 +43,11 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
     paths = {id(module): name for name, module in model.named_modules()}
     decoder = _decoder(backbone)
     children = dict(backbone.named_children())
-    used = [name for name in _used_modules(backbone, children) if children[name] is not decoder]
-    used = [name for name in used if children[name] is not backbone.get_input_embeddings()]
+    used = [name for name in names_in(type(backbone), FEATURES) if name in children]
+    used = [name for name in used if children[name] not in (decoder, backbone.get_input_embeddings())]
     towers = _towers(backbone, used)
     prefix = paths[id(backbone)]
-    projectors = [
-        name for name in used if name not in towers and _has_weights(children[name])
-    ]
+    projectors = [name for name in used if name not in towers and _has_weights(children[name])]
     inner = [
         f"{tower}.{name}"
         for tower in towers
@@ -74,19 +72,20 @@ def _decoder(backbone: Any) -> nn.Module:
     return decoder if decoder is backbone else head
 
 
-def _used_modules(backbone: Any, children: dict[str, nn.Module]) -> list[str]:
-    """Names of the backbone's children that `get_image_features` uses, in its order."""
-    kind, used, seen, methods = type(backbone), [], set(), [FEATURES]
-    while methods:
-        method = methods.pop(0)
-        seen.add(method)
-        function = inspect.unwrap(getattr(kind, method))
-        for name in function.__code__.co_names:
-            if name in children:
-                used += [name] * (name not in used)
-            elif name not in seen and _is_own_method(kind, name):
-                methods.append(name)
-    return used
+def names_in(kind: type, method: str) -> list[str]:
+    """The attributes that a method of a model names, with those of the methods that it calls, in order.
+
+    Args:
+        kind: The model's class.
+        method: Name of the method.
+    """
+    names: dict[str, None] = {}
+    methods = [method]
+    for called in methods:
+        code = inspect.unwrap(getattr(kind, called)).__code__
+        names |= dict.fromkeys(code.co_names)
+        methods += [name for name in code.co_names if name not in methods and _is_own_method(kind, name)]
+    return list(names)
 
 
 def _is_own_method(kind: type, name: str) -> bool:
@@ -105,14 +104,7 @@ def _towers(backbone: Any, used: list[str]) -> list[str]:
         )
     modules = {name: backbone.get_submodule(name) for name in used}
     encoder = backbone.get_encoder(modality="image")
-    towers = [
-        name
-        for name, module in modules.items()
-        if module is encoder
-        or any(
-            argument.startswith("pixel_values") for argument in inspect.signature(module.forward).parameters
-        )
-    ]
+    towers = [name for name, module in modules.items() if module is encoder or _takes_pixels(module)]
     return towers or [max(used, key=lambda name: sum(p.numel() for p in modules[name].parameters()))]
 
 

@@ -10,6 +10,7 @@ from ..processing.tokenizer import VLMTokenizer
 from .blind import ImageWatch
 from .feature_cache import FeatureCache
 from .features import vision_arguments
+from .image_features import fields_read
 from .inputs import IDLE, resolve
 from .sharing.decoder import UnknownTokenInput, VLMDecoder
 from .sharing.hooks import attach
@@ -39,6 +40,7 @@ class VLMBackbone(Retyped):
     _sharing: SharingSwitch
     _watch: ImageWatch
     _decoder: str
+    _read: frozenset[str]
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -59,10 +61,13 @@ class VLMBackbone(Retyped):
 
         return {"forward": forward}
 
-    def carry(self, processing_class: VLMTokenizer, sharing: SharingSwitch, decoder: str) -> None:
+    def carry(
+        self, processing_class: VLMTokenizer, sharing: SharingSwitch, decoder: str, read: frozenset[str]
+    ) -> None:
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
         self._decoder = decoder
+        self._read = read
         self._features = FeatureCache()
         self._sharing = sharing
         self._watch = ImageWatch()
@@ -71,6 +76,11 @@ class VLMBackbone(Retyped):
     def processing_class(self) -> VLMTokenizer:
         """The processing class that emitted the tickets this backbone resolves."""
         return self._vlm.processing_class
+
+    @property
+    def fields_read(self) -> frozenset[str]:
+        """Names of the fields of ready image features that the stock forward reads."""
+        return self._read
 
     @property
     def decoder(self) -> nn.Module:
@@ -110,6 +120,7 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     switch = SharingSwitch(
         sharing, reason, vision_arguments(backbone), padding_counts(decoder.config), family.companions
     )
+    read = fields_read(type(backbone))
     path = next(name for name, module in backbone.named_modules() if module is decoder)
-    retype(backbone, VLMBackbone).carry(processing_class, switch, path)
+    retype(backbone, VLMBackbone).carry(processing_class, switch, path, read)
     return model

@@ -110,9 +110,7 @@ def encode_distinct(
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for batch in batches:
             output = _forward(backbone, [missing[key] for key in batch], options)
-            made = (
-                [features_of_one(output)] if len(batch) == 1 else features_of_each(output, None, len(batch))
-            )
+            made = features_of_each(output, backbone.fields_read, None, len(batch))
             if made is None or any(image.tokens is None for image in made):
                 return None
             features |= cache.store(dict(zip(batch, made, strict=True)), generation)
@@ -124,7 +122,7 @@ def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | No
     if calls == 0:
         return None
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
-    made = [features_of_one(_forward(backbone, [blank], {})) for _ in range(calls)]
+    made = [features_of_one(_forward(backbone, [blank], {}), backbone.fields_read) for _ in range(calls)]
     idle = sum(tensor.float().sum() for features in made for tensor in features.tensors())
     return 0.0 * idle if idle.requires_grad else None
 
@@ -132,9 +130,7 @@ def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | No
 def _encode(backbone: Any, images: list[ProcessedImage], options: Mapping[str, Any]) -> list[Features]:
     """Features of images that may go through the tower together."""
     output = _forward(backbone, images, options)
-    if len(images) == 1:
-        return [features_of_one(output)]
-    made = features_of_each(output, [image.tokens for image in images], len(images))
+    made = features_of_each(output, backbone.fields_read, [image.tokens for image in images], len(images))
     # The output does not tell where an image ends: once more, one by one.
     return made or [feature for image in images for feature in _encode(backbone, [image], options)]
 

@@ -3,17 +3,18 @@
 Shapes: N images, H the decoder's hidden size.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
 from transformers.utils import ModelOutput
 
-POOLED, DEEP = "pooler_output", "deepstack_features"
+from ..families.derive_parts import names_in
 
-# What backbones do not read of ready features: the tower's inner states.
-_INNER = ("hidden_states", "attentions", "last_hidden_state")
+POOLED, DEEP, _LAST = "pooler_output", "deepstack_features", "last_hidden_state"
+# Fields of every output; others are attributes that a backbone expects, be they None.
+_COMMON = (POOLED, DEEP, _LAST, "hidden_states", "attentions")
 
 # A tensor, or tensors by image or layer; layers may come with their number.
 Field = Any
@@ -52,24 +53,37 @@ class Features:
         return type(self)({name: _map(torch.Tensor.clone, value) for name, value in self.fields.items()})
 
 
-def features_of_one(output: ModelOutput) -> Features:
-    """The features of a single image, from an output that has no other."""
-    fields = {name: _frozen(value) for name, value in _fields(output).items()}
-    return Features(fields)
+def fields_read(kind: type) -> frozenset[str]:
+    """Which fields of ready features a backbone may read: those that its forward names.
+
+    Args:
+        kind: The class of the stock backbone.
+    """
+    return frozenset(names_in(kind, "forward"))
 
 
-def features_of_each(output: ModelOutput, tokens: Sequence[int] | None, images: int) -> list[Features] | None:
+def features_of_one(output: ModelOutput, read: Collection[str]) -> Features:
+    """The features of a single image, from an output that has no other; `read` as for `features_of_each`."""
+    return Features({name: _frozen(value) for name, value in _fields(output, read).items()})
+
+
+def features_of_each(
+    output: ModelOutput, read: Collection[str], tokens: Sequence[int] | None, images: int
+) -> list[Features] | None:
     """The features of each image, from an output that has those of all.
 
     Args:
         output: Of `get_image_features`.
+        read: Names of the fields that the backbone reads (`fields_read`).
         tokens: Tokens of each image; None if each has as many pieces as any other.
         images: N.
 
     Returns:
         N features; None if the output does not tell where an image ends.
     """
-    fields = _fields(output)
+    if images == 1:
+        return [features_of_one(output, read)]
+    fields = _fields(output, read)
     if not fields.keys() <= {POOLED, DEEP} or fields.get(POOLED) is None:
         return None
     pooled = fields[POOLED]
@@ -113,15 +127,14 @@ class _ImageFeatures(ModelOutput):
     deepstack_features: list | None = None
 
 
-def _fields(output: ModelOutput) -> dict[str, Field]:
-    """The fields of an output that a backbone may read."""
+def _fields(output: ModelOutput, read: Collection[str]) -> dict[str, Field]:
+    """The fields of an output that a backbone reads."""
     # Outputs of several models carry further tensors as plain attributes.
-    named = {**output, **{name: value for name, value in vars(output).items() if not name.startswith("_")}}
-    fields = {name: value for name, value in named.items() if value is not None and name not in _INNER}
-    if POOLED not in fields and DEEP not in fields:
-        # Models without a pooled output are read from the tower's last states.
-        fields["last_hidden_state"] = output.last_hidden_state
-    return fields
+    fields = {name: value for name, value in vars(output).items() if name in read}
+    if fields.get(POOLED) is not None or fields.get(DEEP) is not None:
+        # Forwards name it because their own output has it, too.
+        fields.pop(_LAST, None)
+    return {name: value for name, value in fields.items() if value is not None or name not in _COMMON}
 
 
 def tensors_in(value: Field) -> Iterator[torch.Tensor]:
@@ -146,6 +159,8 @@ def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Field) -> Field:
 def _join(values: Sequence[Field]) -> Field:
     """One field for all images: tensors one behind the other, lists of tensors as one list."""
     first = values[0]
+    if first is None:
+        return None
     if isinstance(first, torch.Tensor):
         return torch.cat(list(values))
     if all(isinstance(item, torch.Tensor) for item in first):

@@ -31,6 +31,9 @@ class VLMDecoder(Retyped):
             for name, value in kwargs.items():
                 if isinstance(value, torch.Tensor) and name not in PACKED:
                     raise UnknownTokenInput(f"the decoder takes {name} for each token")
+            mask = kwargs.get("attention_mask")
+            if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
+                raise UnknownTokenInput("the backbone makes the decoder's attention mask")
             output = stock.forward(self, **_pack(layout, kwargs))
             output.last_hidden_state = unpack(layout, output.last_hidden_state)
             return output

@@ -36,6 +36,6 @@ def build(model_type: str, directory: Path, seed: int = 0) -> Path:
         eos_token_id=made.stop_ids[0] if len(made.stop_ids) == 1 else list(made.stop_ids),
         pad_token_id=tokenizer.pad_token_id,
     )
-    model.save_pretrained(directory)
+    model.save_pretrained(directory, save_original_format=made.original_format)
     made.processor.save_pretrained(directory)
     return directory

@@ -4,6 +4,7 @@ from typing import Any
 
 from ..recipe import square
 from .outline import Outline, VocabularySize
+from .views import FASTVIT
 
 _WORDS_3 = {"boi": "<start_of_image>", "eoi": "<end_of_image>", "image": "<image_soft_token>"}
 _WORDS_4 = {
@@ -44,21 +45,23 @@ OUTLINES: dict[str, Outline] = {
     "shieldgemma2": Outline(
         _WORDS_3,
         image="<start_of_image>",
+        # Its own layout is that of its classifier, which this class misreads.
+        original_format=False,
         processor="Gemma3Processor",
         options={"image_seq_length": 16},
         image_options={"size": square(112)},
         config={
             "mm_tokens_per_image": 16,
             "text_config": {"head_dim": 16, "query_pre_attn_scalar": 16},
-            "vision_config": {"image_size": 112, "patch_size": 14},
+            "vision_config": {"image_size": 112, "patch_size": 14, "vision_use_head": False},
         },
     ),
     "gemma3n": Outline(
         _WORDS_3 | {"audio": "<audio_soft_token>", "boa": "<start_of_audio>", "eoa": "<end_of_audio>"},
-        options={"image_seq_length": 64},
+        options={"image_seq_length": 16},
         image_options={"size": square(256)},
         config={
-            "vision_soft_tokens_per_image": 64,
+            "vision_soft_tokens_per_image": 16,
             "text_config": {
                 "intermediate_size": [128, 128],
                 "layer_types": ["sliding_attention", "full_attention"],
@@ -69,13 +72,13 @@ OUTLINES: dict[str, Outline] = {
                 "laurel_rank": 8,
             },
             "vision_config": {
-                "architecture": "resnet10t",
-                "hidden_size": 512,
+                # The convolutions of FastVLM: no option makes Gemma's own MobileNet small.
+                **FASTVIT,
+                "vocab_size": 8,
                 "vocab_offset": VocabularySize(),
             },
-            "audio_config": _AUDIO_3N | {"vocab_offset": VocabularySize(128)},
+            "audio_config": _AUDIO_3N | {"vocab_size": 8, "vocab_offset": VocabularySize(8)},
         },
-        large="timm's smallest tower that makes 512 channels has five million parameters",
     ),
     "gemma4": _gemma4(
         hidden_size=32,

@@ -30,8 +30,8 @@ class Outline:
     words: Mapping[str, str]
     # More special words, which no config field names.
     more_words: tuple[str, ...] = ()
-    # What the chat template writes for an image; empty: the word of the role `image`.
-    image: str = ""
+    # What the chat template writes for an image; None: the word of the role `image`.
+    image: str | None = None
     # Names of transformers' classes where the Auto mappings have none or another.
     processor: str = ""
     image_processor: str = ""
@@ -43,5 +43,7 @@ class Outline:
     video_options: Mapping[str, Any] = field(default_factory=dict)
     # Fields of the config set after it was made small, nested like the config.
     config: Mapping[str, Any] = field(default_factory=dict)
+    # Whether the stock class reads back what it saves in the layout of the original checkpoint.
+    original_format: bool = True
     # Why a tiny model of this class has more than a million parameters.
     large: str = ""

@@ -48,7 +48,9 @@ def tiny_processor(model_type: str, outline: Outline, tokenizer: PreTrainedToken
         **{name: part for name, part in parts.items() if name in expected and part is not None},
         **outline.options,
     )
-    processor.chat_template = templates.chatml(outline.image or outline.words["image"])
+    processor.chat_template = templates.chatml(
+        outline.words["image"] if outline.image is None else outline.image
+    )
     return processor
 
 

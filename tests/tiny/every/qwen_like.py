@@ -108,7 +108,7 @@ OUTLINES: dict[str, Outline] = {
         image_options=pixels(16),
         config={"vision_config": DEEPSTACK},
     ),
-    "cosmos3_edge": Outline(WORDS, image=BLOCK),
+    "cosmos3_edge": Outline(WORDS, image=BLOCK, image_options=pixels(16)),
     "cohere_compass": Outline(
         {
             "image": "<|IMAGE_PAD|>",
@@ -117,7 +117,7 @@ OUTLINES: dict[str, Outline] = {
             "vision_end": "<|VISION_END|>",
         },
         image="<|VISION_START|><|IMAGE_PAD|><|VISION_END|>",
-        image_options={"patch_size": 16},
+        image_options=pixels(16),
         config={
             "text_config": {
                 "logit_scale": 1.0,
@@ -144,7 +144,11 @@ OUTLINES: dict[str, Outline] = {
         },
     ),
     "video_llama_3": Outline(
-        WORDS, image=BLOCK, image_options={"max_tokens": 64}, config={"vision_config": {"patch_size": 14}}
+        WORDS,
+        image=BLOCK,
+        # Its patches are not merged.
+        image_options={"size": {"shortest_edge": 16 * 14**2, "longest_edge": 64 * 14**2}},
+        config={"vision_config": {"patch_size": 14}},
     ),
     "paddleocr_vl": Outline(
         WORDS
@@ -216,6 +220,7 @@ OUTLINES: dict[str, Outline] = {
             "im_newline": "<|image_newline|>",
         },
         image="<|image_start|><image><|image_end|>",
+        image_options=pixels(16),
         config={
             "text_config": {
                 "head_dim": 16,
@@ -228,7 +233,12 @@ OUTLINES: dict[str, Outline] = {
                     "mrope_section": [2, 2, 2, 2],
                 },
             },
-            "vision_config": {"text_hidden_size": 64, "out_hidden_size": 64, "num_key_value_heads": 2},
+            "vision_config": {
+                "text_hidden_size": 64,
+                "out_hidden_size": 64,
+                "num_key_value_heads": 2,
+                "max_image_size": 224,
+            },
         },
     ),
     "qwen2_5_omni_thinker": _omni("Qwen2_5OmniProcessor", 14, SECTIONS, WINDOWED, d_model=32),

@@ -1,7 +1,7 @@
 """All outlines, and the recipe that an outline and the general rules make."""
 
 from ..recipe import Recipe, ids
-from . import gemma, glm, qwen_like, special, views
+from . import apart, discrete, documents, gemma, glm, qwen_like, slices, sounds, views
 from .configs import tiny_config
 from .outline import Outline
 from .processors import tiny_processor, tiny_tokenizer
@@ -11,7 +11,11 @@ OUTLINES: dict[str, Outline] = {
     **glm.OUTLINES,
     **gemma.OUTLINES,
     **views.OUTLINES,
-    **special.OUTLINES,
+    **slices.OUTLINES,
+    **documents.OUTLINES,
+    **discrete.OUTLINES,
+    **sounds.OUTLINES,
+    **apart.OUTLINES,
 }
 
 
@@ -20,4 +24,9 @@ def outlined(model_type: str) -> Recipe:
     outline = OUTLINES[model_type]
     tokenizer = tiny_tokenizer(outline)
     processor = tiny_processor(model_type, outline, tokenizer)
-    return Recipe(tiny_config(model_type, outline, tokenizer), processor, ids(tokenizer, "<|im_end|>"))
+    return Recipe(
+        tiny_config(model_type, outline, tokenizer),
+        processor,
+        ids(tokenizer, "<|im_end|>"),
+        outline.original_format,
+    )

@@ -7,7 +7,14 @@ _IMAGE = {"image": "<image>"}
 _VIDEO = _IMAGE | {"video": "<video>"}
 _MISTRAL = {"image": "[IMG]", "image_break": "[IMG_BREAK]", "image_end": "[IMG_END]"}
 _TOWER = {"image_size": 112, "patch_size": 14}
+_HEADLESS = _TOWER | {"vision_use_head": False}
 _SMALL_TOWER = {"image_size": 56, "patch_size": 14}
+# timm's convolutional tower: one vector of 128 for each 64 x 64 pixels.
+FASTVIT = {
+    "architecture": "fastvit_mci3",
+    "hidden_size": 128,
+    "model_args": {"layers": [1, 1, 1, 1, 1], "embed_dims": [8, 16, 32, 64, 64], "inference_mode": True},
+}
 _CROP = {"size": {"shortest_edge": 56}, "crop_size": square(56)}
 _CLIP = {"patch_size": 14, "vision_feature_select_strategy": "default", "num_additional_image_tokens": 1}
 _PINPOINTS = {"image_grid_pinpoints": [[56, 112], [112, 56]]}
@@ -17,11 +24,12 @@ _TILES = {"size": square(112), "crop_to_patches": True, "max_patches": 4}
 OUTLINES: dict[str, Outline] = {
     "aria": Outline(
         _IMAGE,
+        # Images become 490 or 980 pixels wide, whatever the options: the patches are large instead.
         options={"size_conversion": {490: 16, 980: 32}},
         image_options={"max_image_size": 490},
         config={
-            "projector_patch_to_query_dict": {"1225": 16, "4900": 32},
-            "vision_config": {"image_size": 490, "patch_size": 14},
+            "projector_patch_to_query_dict": {"49": 16, "196": 32},
+            "vision_config": {"image_size": 490, "patch_size": 70},
         },
     ),
     "aya_vision": Outline(
@@ -35,7 +43,7 @@ OUTLINES: dict[str, Outline] = {
             "TILE",
             "TILE_GLOBAL",
         ),
-        options={"patch_size": 14, "img_size": 112, "downsample_factor": 2},
+        options={"patch_size": 14, "img_size": 128, "downsample_factor": 2},
         image_options=_TILES,
         config={"downsample_factor": 2, "alignment_intermediate_size": 128, "vision_config": _TOWER},
     ),
@@ -47,20 +55,20 @@ OUTLINES: dict[str, Outline] = {
             "img_line_break": "<|IMG_LINE_BREAK|>",
         },
         image_options={"size": square(112), "patch_size": 4, "max_patches": 4},
-        config={"downsample_factor": 2, "alignment_intermediate_size": 128, "vision_config": _TOWER},
+        config={"downsample_factor": 2, "alignment_intermediate_size": 128, "vision_config": _HEADLESS},
     ),
     "deepseek_vl": Outline(
         _IMAGE,
         options={"num_image_tokens": 64},
         image_options={"size": square(112)},
-        config={"vision_config": _TOWER},
+        config={"vision_config": _HEADLESS},
     ),
     "deepseek_vl_hybrid": Outline(
         _IMAGE,
         options={"num_image_tokens": 64},
         image_options={"size": square(112), "high_res_size": square(256)},
         config={
-            "vision_config": _TOWER,
+            "vision_config": _HEADLESS,
             "high_res_vision_config": {
                 "image_size": 256,
                 "patch_size": 16,
@@ -76,22 +84,17 @@ OUTLINES: dict[str, Outline] = {
         _IMAGE,
         processor="LlavaProcessor",
         image_processor="CLIPImageProcessor",
-        options={"patch_size": 32, "vision_feature_select_strategy": "full"},
-        image_options={"size": {"shortest_edge": 128}, "crop_size": square(128)},
+        options={"patch_size": 64, "vision_feature_select_strategy": "full"},
+        image_options={"size": {"shortest_edge": 256}, "crop_size": square(256)},
         config={
             "image_seq_length": 16,
-            "vision_config": {
-                "architecture": "resnet10t",
-                "hidden_size": 512,
-                "do_pooling": False,
-                "model_args": {},
-            },
+            "vision_config": FASTVIT | {"do_pooling": False},
         },
-        large="timm's smallest tower that makes 512 channels has five million parameters",
     ),
     "lfm2_vl": Outline(
         _IMAGE,
         more_words=("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
+        config={"vision_config": {"vision_use_head": False}},
     ),
     "lighton_ocr": Outline(
         {"image": "<|image_pad|>", "image_break": "<|vision_pad|>", "image_end": "<|vision_end|>"}
@@ -153,16 +156,17 @@ OUTLINES: dict[str, Outline] = {
     ),
     "perception_lm": Outline(
         _VIDEO,
-        options={"patch_size": 16, "pooling_ratio": 1},
-        image_options={"size": square(112), "tile_size": 112, "max_num_tiles": 1},
+        options={"patch_size": 16, "pooling_ratio": 2},
+        # Stock stacks no images of different numbers of tiles.
+        image_options={"size": square(128), "tile_size": 128, "max_num_tiles": 1},
         config={
-            "projector_pooling_ratio": 1,
+            "projector_pooling_ratio": 2,
             "vision_use_cls_token": True,
             "vision_config": {
                 "architecture": "vit_tiny_patch16_224",
                 "do_pooling": False,
                 "model_args": {
-                    "img_size": 112,
+                    "img_size": 128,
                     "global_pool": "",
                     "embed_dim": 32,
                     "num_heads": 2,
@@ -191,6 +195,8 @@ OUTLINES: dict[str, Outline] = {
     "step3p7": Outline(
         {"image": "<im_patch>"},
         more_words=("<patch_newline>", "<patch_start>", "<patch_end>", "<im_start>", "<im_end>"),
+        # One token for each 56 x 56 pixels of the whole and of each window.
+        image_options={"size": square(224), "patch_size": 112},
         config={
             "text_config": {
                 "sliding_window": 64,
@@ -202,7 +208,8 @@ OUTLINES: dict[str, Outline] = {
                     "full_attention": {"rope_type": "default", "rope_theta": 10000.0},
                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
                 },
-            }
+            },
+            "vision_config": {"image_size": 224, "max_position_embeddings": 256},
         },
     ),
     "video_llava": Outline(_VIDEO, image_options=_CROP, config={"vision_config": _SMALL_TOWER}),

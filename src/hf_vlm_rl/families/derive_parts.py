@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from types import CodeType
 from typing import Any
 
 from torch import nn
@@ -82,10 +83,16 @@ def names_in(kind: type, method: str) -> list[str]:
     names: dict[str, None] = {}
     methods = [method]
     for called in methods:
-        code = inspect.unwrap(getattr(kind, called)).__code__
-        names |= dict.fromkeys(code.co_names)
-        methods += [name for name in code.co_names if name not in methods and _is_own_method(kind, name)]
+        named = _names(inspect.unwrap(getattr(kind, called)).__code__)
+        names |= dict.fromkeys(named)
+        methods += [name for name in named if name not in methods and _is_own_method(kind, name)]
     return list(names)
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names in a function and in the comprehensions and functions inside it."""
+    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [*code.co_names, *(name for part in inside for name in _names(part))]
 
 
 def _is_own_method(kind: type, name: str) -> bool:

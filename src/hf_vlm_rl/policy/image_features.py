@@ -12,9 +12,8 @@ from transformers.utils import ModelOutput
 
 from ..families.derive_parts import names_in
 
-POOLED, DEEP, _LAST = "pooler_output", "deepstack_features", "last_hidden_state"
-# Fields of every output; others are attributes that a backbone expects, be they None.
-_COMMON = (POOLED, DEEP, _LAST, "hidden_states", "attentions")
+POOLED, DEEP = "pooler_output", "deepstack_features"
+_INNER = frozenset({"last_hidden_state", "hidden_states", "attentions"})
 
 # A tensor, or tensors by image or layer; layers may come with their number.
 Field = Any
@@ -131,10 +130,16 @@ def _fields(output: ModelOutput, read: Collection[str]) -> dict[str, Field]:
     """The fields of an output that a backbone reads."""
     # Outputs of several models carry further tensors as plain attributes.
     fields = {name: value for name, value in vars(output).items() if name in read}
-    if fields.get(POOLED) is not None or fields.get(DEEP) is not None:
-        # Forwards name it because their own output has it, too.
-        fields.pop(_LAST, None)
-    return {name: value for name, value in fields.items() if value is not None or name not in _COMMON}
+    ready = fields.get(POOLED) is not None or fields.get(DEEP) is not None
+    # Forwards name the tower's inner states because their own output has some, too.
+    skipped = _INNER if ready else _INNER - {"last_hidden_state"}
+    # Fields beyond the usual two are attributes that a backbone expects, be they None.
+    usual = (POOLED, DEEP)
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in skipped and (value is not None or name not in usual)
+    }
 
 
 def tensors_in(value: Field) -> Iterator[torch.Tensor]:

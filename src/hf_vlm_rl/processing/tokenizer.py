@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import PIL.Image
 import torch
-from transformers import BatchFeature
+from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
 from ..errors import ImageError
@@ -102,6 +102,12 @@ class VLMTokenizer(Retyped):
         """A shallow copy of this object that knows `state` instead."""
         twin = copy.copy(self)
         twin.state = state
+        return twin
+
+    def native(self) -> ProcessorMixin:
+        """The native processor: it gives pixels, and shares this object's tokenizer and settings."""
+        twin = copy.copy(self)
+        twin.__class__ = self._stock_class
         return twin
 
     @property

@@ -61,7 +61,6 @@ def _omni(processor: str, patch: int, rope: dict[str, Any], vision: dict[str, An
             "vision_eos": "<|vision_end|>",
             "audio_bos": "<|audio_start|>",
             "audio_eos": "<|audio_end|>",
-            "user": "user",
         },
         image=BLOCK,
         processor=processor,
@@ -70,6 +69,8 @@ def _omni(processor: str, patch: int, rope: dict[str, Any], vision: dict[str, An
         feature_extractor="WhisperFeatureExtractor",
         image_options=pixels(patch),
         config={
+            # A plain word, which only the model that speaks looks for.
+            "user_token_id": Id("er"),
             "vision_start_token_id": Id("<|vision_start|>"),
             "audio_start_token_id": Id("<|audio_start|>"),
             "text_config": {"rope_parameters": rope},

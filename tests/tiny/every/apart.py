@@ -109,7 +109,7 @@ OUTLINES: dict[str, Outline] = {
                 "ffn_dim": 128,
             },
             "vision_config": {"image_size": 56, "patch_size": 14},
-            "qformer_config": {"encoder_hidden_size": 32, "cross_attention_frequency": 1, "vocab_size": 8},
+            "qformer_config": {"encoder_hidden_size": 32, "cross_attention_frequency": 1},
         },
     ),
     "phi4_multimodal": Outline(

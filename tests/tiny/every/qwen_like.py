@@ -122,7 +122,7 @@ OUTLINES: dict[str, Outline] = {
         config={
             "text_config": {
                 "logit_scale": 1.0,
-                "layer_types": ["full_attention", "full_attention"],
+                "layer_types": ["sliding_attention", "full_attention"],
                 "rope_parameters": {
                     "full_attention": SECTIONS | {"mrope_section": [4, 2, 2]},
                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -203,6 +203,8 @@ OUTLINES: dict[str, Outline] = {
             "projector_hidden_size": 64,
             "merged_hidden_size": 128,
             "text_config": {
+                "layer_types": ["full_attention", "minimax_m3_sparse"],
+                "mlp_layer_types": ["dense", "sparse"],
                 "rotary_dim": 8,
                 "dense_intermediate_size": 64,
                 "shared_intermediate_size": 32,

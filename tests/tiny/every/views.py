@@ -202,6 +202,7 @@ OUTLINES: dict[str, Outline] = {
         image_options={"size": square(224), "patch_size": 112},
         config={
             "text_config": {
+                "sliding_window": 64,
                 "num_sliding_attention_heads": 4,
                 "share_expert_dim": 32,
                 "mlp_layer_types": ["dense", "sparse"],

@@ -105,4 +105,7 @@ def complete_family(model: PreTrainedModel, processor: Any) -> VLMFamily:
     family = family_for(model.config.model_type)
     if family.missing & PARTS:
         family = family.completed(derive_parts(model))
-    return family.completed(derive_inputs(model, processor)) if family.missing else family
+    if family.missing:
+        with torch.device("cpu"):  # processors count, also where a model without weights is being made
+            family = family.completed(derive_inputs(model, processor))
+    return family

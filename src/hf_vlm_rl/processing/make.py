@@ -35,6 +35,9 @@ def make_processing_class(
         return processor
     check_native(processor, family.model_type)
     tokenizer = processor.tokenizer
+    if processor.chat_template is None:
+        # Constructors of a few processors take none; their tokenizers have read the same file.
+        processor.chat_template = getattr(tokenizer, "chat_template", None)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     # Processors and configs of models without videos lack these.

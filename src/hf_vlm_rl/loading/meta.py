@@ -38,7 +38,7 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
 
     Raises:
         CheckpointError: If there is no config.json.
-        UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+        UnsupportedModelError: If it is no vision-language model, or an adapter.
     """
     located = dict(located or {})
     stored = read_config(source, located)

@@ -60,7 +60,7 @@ class AutoVLMValueModel:
 
         Raises:
             CheckpointError: If other weights are missing or left over.
-            UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+            UnsupportedModelError: If it is no vision-language model that can be scored, or an adapter.
             ValueError: If `processing_class` belongs to another kind of model.
         """
         source = os.fspath(pretrained_model_name_or_path)

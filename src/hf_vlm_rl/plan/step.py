@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from .dry import Kernels, dry_run
@@ -22,7 +23,7 @@ class Prompt:
     """A prompt as a trainer passes it, one row.
 
     Attributes:
-        inputs: What the processing class gives, each of shape (1, ...).
+        inputs: What the processing class gives: ids and mask of shape (1, T), tickets of its N images.
         image_tokens: Tokens of its images.
         words: Ids of ordinary tokens, all different.
     """
@@ -41,15 +42,11 @@ class Prompt:
 
         Rows of different lengths are the rule, and have a mask.
         """
-        rows = {key: value.expand(count, *value.shape[1:]).clone() for key, value in self.inputs.items()}
-        words = [self.words[row % len(self.words)] for row in range(count)]
-        filler = torch.tensor(words)[:, None].expand(count, completion)
-        for key, value in rows.items():
-            if value.shape[1:] == self.inputs["input_ids"].shape[1:] and key != "pixel_values":
-                added = (
-                    filler if key == "input_ids" else value.new_full(filler.shape, key == "attention_mask")
-                )
-                rows[key] = torch.cat([value, added], dim=1)
+        rows = {key: value.repeat(count, 1) for key, value in self.inputs.items()}
+        words = torch.tensor([self.words[row % len(self.words)] for row in range(count)])
+        completions = words[:, None].expand(count, completion)
+        rows["input_ids"] = torch.cat([rows["input_ids"], completions], dim=1)
+        rows["attention_mask"] = F.pad(rows["attention_mask"], (0, completion), value=1)
         if completion > 1 and count > 1:
             rows["attention_mask"][-1, -1] = 0
         return rows

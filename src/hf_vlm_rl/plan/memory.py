@@ -76,8 +76,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         settings: How it is fitted into memory.
     """
     dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
-    mixed = dtype is torch.bfloat16
-    kernels = Kernels(torch.bfloat16 if mixed else None)
+    kernels = Kernels(torch.bfloat16 if dtype is torch.bfloat16 else None)
     with tempfile.TemporaryDirectory() as folder:
         policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
         policy.base_model.sharing.mode = "auto" if run.sharing else False
@@ -86,7 +85,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         prompts = max(-(-rows // settings.group), 1)
         rollout = rollout_bytes(policy, prompt, prompts, rows, run.completion)
         model = prepare(policy, run, settings, kernels)
-        peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion, mixed)
+        peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion)
     return _add_up(model, policy, run, settings, prompt, rollout, peak)
 
 
@@ -139,14 +138,5 @@ def _add_up(
         gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
         weights = {part: size // run.gpus for part, size in weights.items()}
         gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))
-    return Memory(
-        weights,
-        gradients,
-        optimizer,
-        reference,
-        update,
-        rollout,
-        gathered,
-        prompt.tokens,
-        prompt.image_tokens,
-    )
+    tokens, image_tokens = prompt.tokens, prompt.image_tokens
+    return Memory(weights, gradients, optimizer, reference, update, rollout, gathered, tokens, image_tokens)

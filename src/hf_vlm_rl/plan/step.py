@@ -77,7 +77,7 @@ def make_prompt(processing: Any, run: Run) -> Prompt:
     return Prompt(prompt.rows(1, run.text), placeholders, words) if run.text else prompt
 
 
-def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int, mixed: bool) -> int:
+def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int) -> int:
     """Peak of a forward and backward over what was held before, gradients included.
 
     Args:
@@ -85,7 +85,6 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         kernels: What its layers are recomputed with.
         rows: A micro-batch.
         completion: Tokens of a completion.
-        mixed: Logits are upcast to float32, as Accelerate does in mixed precision.
     """
     inputs = dict(rows, use_cache=False)
     base = policy_of(model)
@@ -93,8 +92,7 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         inputs["logits_to_keep"] = completion + 1
     with dry_run(kernels) as live:
         output = model(**inputs)
-        if mixed:
-            output.logits = output.logits.float()
+        output.logits = output.logits.float()  # as Accelerate does in mixed precision
         loss = _log_probs(output.logits, rows["input_ids"][:, -completion:]).sum()
         del output  # before backward, as where TRL's function returns
         torch.autograd.backward(loss)
@@ -104,19 +102,10 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
 
 
 def _log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities of `ids`, (B, C), with the copies of `logits` that TRL's GRPO makes."""
+    """Log-probabilities of `ids`, (B, C), with the copies of float32 `logits` that TRL's GRPO makes."""
     logits = logits[:, :-1, :][:, -ids.shape[1] :, :] / 1.0
-    index = ids.unsqueeze(-1)
-    if logits.dtype is torch.float32:
-        sums = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
-        chosen = torch.gather(logits, -1, index).squeeze(-1) - sums
-    else:
-        chosen = torch.stack(
-            [
-                row.log_softmax(-1).gather(-1, chosen_ids).squeeze(-1)
-                for row, chosen_ids in zip(logits, index, strict=True)
-            ]
-        )
+    sums = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+    chosen = torch.gather(logits, -1, ids.unsqueeze(-1)).squeeze(-1) - sums
     with torch.no_grad():
         for chunk in logits.flatten(0, 1).split(ENTROPY_CHUNK):
             log_probs = chunk.log_softmax(-1)

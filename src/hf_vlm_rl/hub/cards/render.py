@@ -7,7 +7,6 @@ from typing import Any
 
 import jinja2
 
-from ...evaluation.measurement import Evaluation
 from .card import AdapterCardData
 from .curve import FILE
 from .merge import BEGIN, END, list_keys, write
@@ -33,10 +32,7 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
     body = _template().render(
         card=card,
         facts=card.facts,
-        run=card.facts.run,
-        adapter=card.facts.adapter,
-        base=card.facts.base,
-        method=METHODS[card.facts.run.method] if card.facts.run else None,
+        methods=METHODS,
         repo_id=card.repo_id or PLACEHOLDER_ID,
         keys=list_keys(metadata),
         curve_file=FILE if curve_drawn else None,
@@ -57,12 +53,9 @@ def _template() -> jinja2.Template:
     )
     environment.filters |= {
         "cell": _cell,
-        "count": _count,
-        "duration": _duration,
-        "measured": _measured,
+        "count": "{:,}".format,
         "number": _number,
         "quoted": functools.partial(json.dumps, ensure_ascii=False),
-        "share": _share,
     }
     return environment.get_template(TEMPLATE)
 
@@ -75,31 +68,6 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _count(value: int) -> str:
-    return f"{value:,}"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.3g} %"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def _cell(text: Any) -> str:
     """Text that stays inside its cell of a table."""
     return str(text).replace("|", "\\|").replace("\n", " ")
-
-
-def _measured(evaluation: Evaluation, which: str) -> str:
-    value, interval = getattr(evaluation, which), getattr(evaluation, f"{which}_ci")
-    if value is None:
-        return "-"
-    if interval is None:
-        return _number(float(value))
-    return f"{_number(float(value))} [{_number(float(interval[0]))}, {_number(float(interval[1]))}]"

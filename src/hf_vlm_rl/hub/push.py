@@ -24,7 +24,6 @@ from .leaks import check_leaks
 from .save import (
     base_in,
     card_of,
-    chosen_keys,
     fields_of,
     name_base,
     save_adapter,
@@ -156,8 +155,8 @@ def push_folder(
                 content.facts = dataclasses.replace(content.facts, base=base)
             write_card(folder, content)
         head = _head(api, repo_id, private, revision, create_pr, folder)
-        chosen = () if content is None else chosen_keys(content)
-        merged = _merged(api, repo_id, head, folder, chosen)
+        new_license = content is not None and bool(content.license)
+        merged = _merged(api, repo_id, head, folder, new_license)
         files = [path for path in pushable(folder) if path != folder / CARD]
         return api.create_commit(
             repo_id,
@@ -222,7 +221,7 @@ def _head(
     return api.model_info(repo_id, revision=revision).sha
 
 
-def _merged(api: HfApi, repo_id: str, head: str, folder: Path, chosen: tuple[str, ...]) -> str:
+def _merged(api: HfApi, repo_id: str, head: str, folder: Path, new_license: bool) -> str:
     """The card to push: the folder's, with what was written by hand into the one on the Hub."""
     content = (folder / CARD).read_text(encoding="utf-8")
     with tempfile.TemporaryDirectory() as place:
@@ -231,7 +230,7 @@ def _merged(api: HfApi, repo_id: str, head: str, folder: Path, chosen: tuple[str
         except RemoteEntryNotFoundError:
             return content
         existing = Path(path).read_text(encoding="utf-8-sig")
-    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", chosen)
+    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", new_license)
 
 
 def _check_base(folder: Path) -> None:

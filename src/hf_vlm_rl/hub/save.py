@@ -130,7 +130,7 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
         files.append(folder / CURVE)
     content = render(card, curve_drawn=drawn)
     if path.exists():
-        content = merge(content, path.read_text(encoding="utf-8"), str(path), chosen_keys(card))
+        content = merge(content, path.read_text(encoding="utf-8"), str(path), bool(card.license))
     path.write_text(content, encoding="utf-8")
     by_dataset: dict[str, list] = {}
     for entry in filter(None, (item.entry() for item in card.evaluations)):
@@ -140,11 +140,6 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
         files[-1].parent.mkdir(exist_ok=True)
         files[-1].write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
     return files
-
-
-def chosen_keys(card: AdapterCardData) -> tuple[str, ...]:
-    """Metadata keys that count more than those of an existing card."""
-    return ("license",) if card.license else ()
 
 
 def card_of(card: AdapterCardData | Mapping[str, Any] | None) -> AdapterCardData:

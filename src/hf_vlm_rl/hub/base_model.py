@@ -1,7 +1,6 @@
 """The base model of an adapter: its id and commit on the Hub, and its license."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -61,22 +60,7 @@ def hub_id(source: str | None) -> tuple[str | None, str | None]:
     cached = SNAPSHOT.search(source)
     if cached:
         return cached[1].replace("--", "/"), cached[2]
-    return (None, None) if is_local(source) else (source, None)
-
-
-def is_local(source: str) -> bool:
-    """Whether something is a path of this machine and not an id on the Hub.
-
-    Args:
-        source: What a model was loaded from.
-    """
-    if os.path.isabs(source) or source.startswith((".", "~")) or Path(source).exists():
-        return True
-    try:
-        validate_repo_id(source)
-    except HFValidationError:
-        return True
-    return False
+    return (source if _is_id(source) and not Path(source).exists() else None), None
 
 
 def check_id(base_model: str) -> None:
@@ -88,12 +72,18 @@ def check_id(base_model: str) -> None:
     Raises:
         ValueError: If it is a path or not of the form `name` or `namespace/name`.
     """
-    try:
-        validate_repo_id(base_model)
-    except HFValidationError as error:
+    if not _is_id(base_model):
         raise ValueError(
             f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
-        ) from error
+        )
+
+
+def _is_id(source: str) -> bool:
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        return False
+    return True
 
 
 def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:

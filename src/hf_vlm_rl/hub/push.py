@@ -1,7 +1,6 @@
 """Pushing an adapter: first the complete local folder, then one commit."""
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -24,7 +23,6 @@ from .leaks import check_leaks
 from .save import (
     base_in,
     card_of,
-    fields_of,
     name_base,
     save_adapter,
     trainer_and_model,
@@ -78,18 +76,18 @@ def push_adapter(
             secret or a local path; if a public repository exists where a private one was asked for.
     """
     trainer, _ = trainer_and_model(trainer_or_model)
-    folder = _folder(output_dir, trainer, repo_id)
+    if output_dir is None:
+        name = repo_id.rsplit("/", 1)[-1]
+        output_dir = Path(name) if trainer is None else Path(trainer.args.output_dir) / "adapter"
     files = save_adapter(
         trainer_or_model,
-        folder,
+        output_dir,
         card=card,
         base_model=base_model,
         base_revision=base_revision,
         processing_class=processing_class,
     )
-    if not files:
-        return None
-    return push_folder(folder, repo_id, **options)
+    return push_folder(output_dir, repo_id, **options) if files else None
 
 
 def push_folder(
@@ -138,11 +136,6 @@ def push_folder(
     pushable(folder)  # raises before anything is written
     base = _base(folder, base_model, base_revision)
     content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
-    if content is not None:
-        content.repo_id = repo_id
-        write_card(folder, content)
-    _check_base(folder)
-    check_leaks(pushable(folder), folder, [token])
     own_version = versions(("hf-vlm-rl",)).get("hf-vlm-rl")
     api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=own_version)
     with translated(api, repo_id, folder):
@@ -154,6 +147,7 @@ def push_folder(
                 base = with_license(content.facts.base, api)
                 content.facts = dataclasses.replace(content.facts, base=base)
             write_card(folder, content)
+        check_leaks(pushable(folder), folder, [token])
         head = _head(api, repo_id, private, revision, create_pr, folder)
         new_license = content is not None and bool(content.license)
         merged = _merged(api, repo_id, head, folder, new_license)
@@ -180,6 +174,12 @@ def _base(folder: Path, base_model: str | None, base_revision: str | None) -> Ba
         base = BaseFacts(base_model, base.revision if base_model == base.model_id else None)
     if base_revision is not None:
         base = dataclasses.replace(base, revision=base_revision)
+    if base.model_id is None:
+        raise ValueError(
+            f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "
+            "which nobody else has. Pass base_model='namespace/name'. Nothing was pushed; the adapter is "
+            f"complete in {folder}."
+        )
     name_base(folder / CONFIG, base)
     return base
 
@@ -188,7 +188,7 @@ def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardDa
     """What the card of a folder should say; None if it stays as it is."""
     known = stored(folder)
     if known is not None:
-        content = card_of(card if isinstance(card, AdapterCardData) else fields_of(known) | dict(card or {}))
+        content = card_of(card, known)
         kept = {"stock": known.facts.base.stock, "quantization": known.facts.base.quantization}
         content.facts = dataclasses.replace(known.facts, base=dataclasses.replace(base, **kept))
         return content
@@ -224,28 +224,9 @@ def _head(
 def _merged(api: HfApi, repo_id: str, head: str, folder: Path, new_license: bool) -> str:
     """The card to push: the folder's, with what was written by hand into the one on the Hub."""
     content = (folder / CARD).read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            path = api.hf_hub_download(repo_id, CARD, revision=head, local_dir=place)
-        except RemoteEntryNotFoundError:
-            return content
-        existing = Path(path).read_text(encoding="utf-8-sig")
+    try:
+        path = api.hf_hub_download(repo_id, CARD, revision=head)
+    except RemoteEntryNotFoundError:
+        return content
+    existing = Path(path).read_text(encoding="utf-8-sig")
     return merge(content, existing, f"{CARD} of {repo_id} on the Hub", new_license)
-
-
-def _check_base(folder: Path) -> None:
-    base = base_in(folder)
-    if base.model_id is None:
-        raise ValueError(
-            f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "
-            "which nobody else has. Pass base_model='namespace/name'. Nothing was pushed; the adapter is "
-            f"complete in {folder}."
-        )
-
-
-def _folder(output_dir: str | PathLike | None, trainer: Any, repo_id: str) -> Path:
-    if output_dir is not None:
-        return Path(output_dir)
-    if trainer is not None:
-        return Path(trainer.args.output_dir) / "adapter"
-    return Path(repo_id.rsplit("/", 1)[-1])

@@ -12,7 +12,6 @@ import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
 from ..evaluation.callback import EvaluationCallback
-from ..evaluation.measurement import Evaluation
 from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
 from .base_model import base_facts, hub_id
 from .cards.adapter_facts import adapter_facts
@@ -68,14 +67,15 @@ def save_adapter(
     # Beside its place first: a run that is killed here leaves the files of an earlier one complete.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
         staged = Path(place)
+        adapter_name = model.active_adapters[0]
         if trainer is not None:
             # Gathers sharded weights. An internal call pushes nothing, whatever the arguments say.
             trainer.save_model(str(staged), _internal_call=True)
             if not trainer.is_world_process_zero():
                 return []
         else:
-            model.save_pretrained(str(staged), selected_adapters=[_adapter_name(model)])
-        adapter = staged if (staged / WEIGHTS).exists() else staged / _adapter_name(model)
+            model.save_pretrained(str(staged), selected_adapters=[adapter_name])
+        adapter = staged if (staged / WEIGHTS).exists() else staged / adapter_name
         _check_weights(adapter)
         processor = staged / "processor"
         processing_class.save_pretrained(processor)
@@ -96,20 +96,15 @@ def save_adapter(
         versions=versions(),
     )
     if trainer is not None:
-        card.evaluations = card.evaluations or evaluations_of(trainer)
+        card.evaluations = card.evaluations or [
+            evaluation
+            for callback in trainer.callback_handler.callbacks
+            if isinstance(callback, EvaluationCallback)
+            for evaluation in callback.evaluations(trainer.state.global_step)
+        ]
         files.append(folder / ARGUMENTS)
         _write_json(folder / ARGUMENTS, shareable(trainer.args))
     return sorted([*files, *write_card(folder, card)])
-
-
-def evaluations_of(trainer: Any) -> list[Evaluation]:
-    """What a trainer's `EvaluationCallback`s measured of the model as it is now."""
-    return [
-        evaluation
-        for callback in trainer.callback_handler.callbacks
-        if isinstance(callback, EvaluationCallback)
-        for evaluation in callback.evaluations(trainer.state.global_step)
-    ]
 
 
 def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
@@ -142,22 +137,19 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
     return files
 
 
-def card_of(card: AdapterCardData | Mapping[str, Any] | None) -> AdapterCardData:
-    """A card of its own, from what a caller may pass."""
+def card_of(
+    card: AdapterCardData | Mapping[str, Any] | None, known: AdapterCardData | None = None
+) -> AdapterCardData:
+    """A card of its own, from what a caller may pass; fields that it does not name are those of `known`."""
     if isinstance(card, AdapterCardData):
         return dataclasses.replace(card)
     try:
-        return AdapterCardData(**(card or {}))
+        return dataclasses.replace(known or AdapterCardData(), **(card or {}))
     except TypeError as error:
         names = ", ".join(item.name for item in dataclasses.fields(AdapterCardData) if item.init)
         raise ValueError(
             f"Got card={card!r} ({error}). Expected AdapterCardData or its fields: {names}."
         ) from error
-
-
-def fields_of(card: AdapterCardData) -> dict[str, Any]:
-    """What the user said in a card."""
-    return {item.name: getattr(card, item.name) for item in dataclasses.fields(card) if item.init}
 
 
 def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
@@ -179,11 +171,6 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
             "weights are pushed by their own push_to_hub."
         )
     return trainer, model
-
-
-def _adapter_name(model: Any) -> str:
-    name = model.active_adapter
-    return name if isinstance(name, str) else name[0]
 
 
 def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:

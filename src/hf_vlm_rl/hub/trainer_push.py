@@ -51,7 +51,7 @@ def push_with_card(
 def _push_to_hub(
     trainer: Any,
     card: Any,
-    options: Mapping[str, Any],
+    options: dict[str, Any],
     commit_message: str | None = None,
     blocking: bool = True,
     token: str | None = None,
@@ -72,9 +72,6 @@ def _push_to_hub(
         "revision": revision or args.hub_revision,
         "private": args.hub_private_repo if private is None else private,
     }
+    chosen = {name: value for name, value in chosen.items() if value is not None}
     repo_id = trainer.hub_model_id or args.hub_model_id or Path(args.output_dir).absolute().name
-    return push_adapter(trainer, repo_id, card=card, **{**options, **_set(chosen)})
-
-
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}
+    return push_adapter(trainer, repo_id, card=card, **options | chosen)

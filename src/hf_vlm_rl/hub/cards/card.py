@@ -9,7 +9,8 @@ from huggingface_hub import ModelCardData
 from ...evaluation.measurement import Evaluation
 from .facts import BaseFacts, CardFacts
 
-UNNAMED = "adapter"
+# Until a push says where the adapter goes.
+PLACEHOLDER_ID = "user/adapter"
 
 
 @dataclass
@@ -62,15 +63,14 @@ class AdapterCardData:
 
     def __post_init__(self):
         for name in ("datasets", "limits", "language", "tags", "evaluations"):
-            if isinstance(getattr(self, name), str | Evaluation):
-                raise ValueError(
-                    f"Got {name}={getattr(self, name)!r}. Expected a list, such as [{getattr(self, name)!r}]."
-                )
+            value = getattr(self, name)
+            if isinstance(value, str | Evaluation):
+                raise ValueError(f"Got {name}={value!r}. Expected a list, such as [{value!r}].")
 
     @property
     def name(self) -> str:
         """The heading, and the model's name in `model-index`."""
-        return self.title or (self.repo_id or UNNAMED).rsplit("/", 1)[-1]
+        return self.title or (self.repo_id or PLACEHOLDER_ID).rsplit("/", 1)[-1]
 
     def all_tags(self) -> list[str]:
         """The tags, without repetition: trainer, method, adapter, then the user's."""

@@ -7,13 +7,12 @@ from typing import Any
 
 import jinja2
 
-from .card import AdapterCardData
+from .card import PLACEHOLDER_ID, AdapterCardData
 from .curve import FILE
 from .merge import BEGIN, END, list_keys, write
 from .methods import METHODS
 
 TEMPLATE = "card.md.jinja"
-PLACEHOLDER_ID = "user/adapter"
 
 
 def render(card: AdapterCardData, curve_drawn: bool = False) -> str:

@@ -35,15 +35,25 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
     commit = commit or getattr(model.config, "_commit_hash", None)
     if model_id is None:  # a copy of the base: where the adapter was first trained
         model_id, commit = _named_by(model)
+    base = overridden(BaseFacts(model_id, commit), base_model, base_revision)
+    stock = not _is_original(source, base.model_id)
+    return dataclasses.replace(base, stock=stock, quantization=quantization(model))
+
+
+def overridden(base: BaseFacts, base_model: str | None, base_revision: str | None) -> BaseFacts:
+    """`base` with the id and the revision that a caller gives; another id does not keep the commit.
+
+    Raises:
+        ValueError: If `base_model` is no id on the Hub.
+    """
     if base_model is not None:
-        check_id(base_model)
-        model_id, commit = base_model, commit if base_model == model_id else None
-    return BaseFacts(
-        model_id=model_id,
-        revision=base_revision or (commit if model_id else None),
-        stock=not _is_original(source, model_id),
-        quantization=quantization(model),
-    )
+        if not _is_id(base_model):
+            raise ValueError(
+                f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
+            )
+        commit = base.revision if base_model == base.model_id else None
+        base = dataclasses.replace(base, model_id=base_model, revision=commit)
+    return dataclasses.replace(base, revision=base_revision or base.revision)
 
 
 def hub_id(source: str | None) -> tuple[str | None, str | None]:
@@ -61,29 +71,6 @@ def hub_id(source: str | None) -> tuple[str | None, str | None]:
     if cached:
         return cached[1].replace("--", "/"), cached[2]
     return (source if _is_id(source) and not Path(source).exists() else None), None
-
-
-def check_id(base_model: str) -> None:
-    """Raise unless a string can be a model's id on the Hub.
-
-    Args:
-        base_model: The string.
-
-    Raises:
-        ValueError: If it is a path or not of the form `name` or `namespace/name`.
-    """
-    if not _is_id(base_model):
-        raise ValueError(
-            f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
-        )
-
-
-def _is_id(source: str) -> bool:
-    try:
-        validate_repo_id(source)
-    except HFValidationError:
-        return False
-    return True
 
 
 def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
@@ -126,3 +113,11 @@ def _is_original(source: str | None, model_id: str | None) -> bool:
                 continue
             return stored.get("model_type") in ORIGINAL_FORMATS
     return False
+
+
+def _is_id(source: str) -> bool:
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        return False
+    return True

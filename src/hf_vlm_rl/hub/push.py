@@ -10,7 +10,7 @@ from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
 
 from ..loading.adapters.files import CONFIG
-from .base_model import check_id, with_license
+from .base_model import overridden, with_license
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
@@ -147,17 +147,16 @@ def push_folder(
                 base = with_license(content.facts.base, api)
                 content.facts = dataclasses.replace(content.facts, base=base)
             write_card(folder, content)
-        check_leaks(pushable(folder), folder, [token])
+        files = pushable(folder)
+        check_leaks(files, folder, [token])
         head = _head(api, repo_id, private, revision, create_pr, folder)
         new_license = content is not None and bool(content.license)
         merged = _merged(api, repo_id, head, folder, new_license)
-        files = [path for path in pushable(folder) if path != folder / CARD]
+        files.remove(folder / CARD)
+        operations = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
         return api.create_commit(
             repo_id,
-            [
-                *(CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files),
-                CommitOperationAdd(CARD, merged.encode()),
-            ],
+            [*operations, CommitOperationAdd(CARD, merged.encode())],
             commit_message=commit_message or MESSAGE,
             revision=revision,
             create_pr=create_pr,
@@ -168,12 +167,7 @@ def push_folder(
 
 def _base(folder: Path, base_model: str | None, base_revision: str | None) -> BaseFacts:
     """The base of the adapter in a folder, which is written into its config if it is given."""
-    base = base_in(folder)
-    if base_model is not None:
-        check_id(base_model)
-        base = BaseFacts(base_model, base.revision if base_model == base.model_id else None)
-    if base_revision is not None:
-        base = dataclasses.replace(base, revision=base_revision)
+    base = overridden(base_in(folder), base_model, base_revision)
     if base.model_id is None:
         raise ValueError(
             f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "

@@ -23,7 +23,7 @@ from .cards.merge import merge
 from .cards.render import render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
-from .files import ARGUMENTS, CARD, CURVE, RESULTS
+from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
 
 
 def save_adapter(
@@ -87,7 +87,6 @@ def save_adapter(
         for path, final in moved.items():
             final.parent.mkdir(exist_ok=True)
             os.replace(path, final)
-    files = [*moved.values()]
     card = card_of(card)  # only now: a mistake in it must not cost the weights
     card.facts = CardFacts(
         base,
@@ -102,28 +101,22 @@ def save_adapter(
             if isinstance(callback, EvaluationCallback)
             for evaluation in callback.evaluations(trainer.state.global_step)
         ]
-        files.append(folder / ARGUMENTS)
         _write_json(folder / ARGUMENTS, shareable(trainer.args))
-    return sorted([*files, *write_card(folder, card)])
+    write_card(folder, card)
+    return pushable(folder)
 
 
-def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
+def write_card(folder: Path, card: AdapterCardData) -> None:
     """Write the card and what it shows; hand-written text of an existing card stays.
 
     Args:
         folder: The adapter's folder.
         card: With `facts`.
-
-    Returns:
-        The files written.
     """
     store(card, folder)
-    files, path = [folder / CARD], folder / CARD
     curve = card.facts.run.curve if card.facts.run is not None else None
     drawn = curve is not None and draw(curve, folder / CURVE)
-    if drawn:
-        files.append(folder / CURVE)
-    content = render(card, curve_drawn=drawn)
+    content, path = render(card, curve_drawn=drawn), folder / CARD
     if path.exists():
         content = merge(content, path.read_text(encoding="utf-8"), str(path), bool(card.license))
     path.write_text(content, encoding="utf-8")
@@ -131,10 +124,9 @@ def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
     for entry in filter(None, (item.entry() for item in card.evaluations)):
         by_dataset.setdefault(entry.dataset_id, []).append(entry)
     for dataset, entries in by_dataset.items():
-        files.append(folder / RESULTS / f"{dataset.replace('/', '--')}.yaml")
-        files[-1].parent.mkdir(exist_ok=True)
-        files[-1].write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
-    return files
+        path = folder / RESULTS / f"{dataset.replace('/', '--')}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
 
 
 def card_of(

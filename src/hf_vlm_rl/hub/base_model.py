@@ -80,8 +80,6 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
         base: With `model_id`.
         api: The Hub.
     """
-    if base.model_id is None:
-        return base
     try:
         data = api.model_info(base.model_id).card_data
     except (GatedRepoError, RepositoryNotFoundError):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
-from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import RemoteEntryNotFoundError
 
 from ..loading.adapters.files import CONFIG
 from .base_model import overridden, with_license
@@ -198,11 +198,8 @@ def _head(
     api: HfApi, repo_id: str, private: bool | None, revision: str | None, create_pr: bool, folder: Path
 ) -> str:
     """The commit to build on, of a repository and branch that exist from here on."""
-    try:
-        info = api.model_info(repo_id)
-    except RepositoryNotFoundError:
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        info = api.model_info(repo_id)
+    api.create_repo(repo_id, private=private, exist_ok=True)
+    info = api.model_info(repo_id)
     if private and not info.private:
         raise ValueError(
             f"Got private=True, but {repo_id} exists and is public. Nothing was pushed. Make it private in "

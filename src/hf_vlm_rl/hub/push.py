@@ -180,17 +180,16 @@ def _base(folder: Path, base_model: str | None, base_revision: str | None) -> Ba
 
 def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardData | None:
     """What the card of a folder should say; None if it stays as it is."""
-    known = stored(folder)
-    if known is not None:
-        content = card_of(card, known)
+    known, path = stored(folder), folder / CARD
+    generated = path.is_file() and BEGIN in path.read_text(encoding="utf-8")
+    if generated and known is None and card is None and not anew:
+        return None
+    content = card_of(card, known)
+    if known is None:
+        content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
+    else:
         kept = {"stock": known.facts.base.stock, "quantization": known.facts.base.quantization}
         content.facts = dataclasses.replace(known.facts, base=dataclasses.replace(base, **kept))
-        return content
-    path = folder / CARD
-    if path.is_file() and BEGIN in path.read_text(encoding="utf-8") and card is None and not anew:
-        return None
-    content = card_of(card)
-    content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
     return content
 
 

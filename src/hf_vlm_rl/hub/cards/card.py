@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from huggingface_hub import ModelCardData
 
@@ -56,10 +56,6 @@ class AdapterCardData:
     # The run fills.
     repo_id: str | None = field(default=None, init=False)
     facts: CardFacts | None = field(default=None, init=False)
-    # Constant.
-    library_name: ClassVar[str] = "peft"
-    pipeline_tag: ClassVar[str] = "image-text-to-text"
-    base_model_relation: ClassVar[str] = "adapter"
 
     def __post_init__(self):
         for name in ("datasets", "limits", "language", "tags", "evaluations"):
@@ -90,10 +86,10 @@ class AdapterCardData:
         base = self.facts.base if self.facts is not None else BaseFacts()
         licensed = self if self.license else base
         data = ModelCardData(
-            library_name=self.library_name,
-            pipeline_tag=self.pipeline_tag,
+            library_name="peft",
+            pipeline_tag="image-text-to-text",
             base_model=base.model_id,
-            base_model_relation=self.base_model_relation if base.model_id else None,
+            base_model_relation="adapter" if base.model_id else None,
             datasets=list(self.datasets) or None,
             license=licensed.license,
             license_name=licensed.license_name,

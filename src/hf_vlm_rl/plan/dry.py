@@ -101,8 +101,10 @@ class Kernels(TorchFunctionMode):
         if name == "to":  # neither are numbers read from the meta device
             args = tuple(_on(args[0].device, arg) for arg in args)
             kwargs = {key: _on(args[0].device, arg) for key, arg in kwargs.items()}
-        if name in FACTORIES and "device" in kwargs and not _makes_floats(func, args, kwargs):
-            kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
+        if name in FACTORIES and "device" in kwargs:
+            dtype = kwargs.get("dtype") or func(*args, **kwargs).dtype
+            if not dtype.is_floating_point:
+                kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
         return func(*args, **kwargs)
 
     def _lower(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -125,17 +127,9 @@ def _on(device: torch.device, argument: Any) -> Any:
     return device if named else argument
 
 
-def _makes_floats(func: Any, args: tuple, kwargs: dict) -> bool:
-    dtype = kwargs.get("dtype") or func(*args, **kwargs).dtype
-    return dtype.is_floating_point
-
-
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, **_: Any
 ) -> torch.Tensor:
-    if attn_mask is not None:
-        # Fused kernels add masks to the scores, in the scores' dtype.
-        attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype, device="meta")
     return _FusedAttention.apply(query, key, value, attn_mask)
 
 
@@ -147,6 +141,8 @@ class _FusedAttention(torch.autograd.Function):
         *batch, heads, tokens, _ = query.shape
         out = query.new_empty(*batch, tokens, heads, value.shape[-1]).transpose(-2, -3)
         sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        if mask is not None:  # added to the scores, in the scores' dtype
+            mask = query.new_empty(mask.shape)
         ctx.save_for_backward(query, key, value, out, sums, mask)
         return out
 

@@ -96,8 +96,7 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         loss = _log_probs(output.logits, rows["input_ids"][:, -completion:]).sum()
         del output  # before backward, as where TRL's function returns
         torch.autograd.backward(loss)
-    for parameter in model.parameters():
-        parameter.grad = None
+    model.zero_grad()
     return live.peak
 
 

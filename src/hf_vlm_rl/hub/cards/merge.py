@@ -19,6 +19,7 @@ ORDER = (
 # Lists of which the author may have made longer ones.
 UNITED = ("tags", "datasets", "language")
 BLOCK = re.compile(f"{BEGIN}.*?{END}", flags=re.DOTALL)
+# The block names the keys that were written with it, and the license, to know a changed one.
 KEYS = re.compile(rf"{BEGIN}[^>]*^Generated keys: (.*)$", flags=re.MULTILINE)
 # One statement in three keys: the author's counts, unless it was given for this push.
 LICENSE = ("license", "license_name", "license_link")
@@ -70,11 +71,6 @@ def write(metadata: Mapping[str, Any], body: str) -> str:
     """
     known = {key: metadata[key] for key in ORDER if key in metadata}
     return f"---\n{CardData(**known | metadata).to_yaml()}\n---\n{body}"
-
-
-def list_keys(metadata: Mapping[str, Any]) -> str:
-    """What the generated block says of the metadata: its keys, and the license to know a changed one."""
-    return ", ".join(f"{key}={value}" if key == "license" else key for key, value in metadata.items())
 
 
 def _parse(content: str, where: str) -> tuple[dict[str, Any], str]:

@@ -9,7 +9,7 @@ import jinja2
 
 from .card import PLACEHOLDER_ID, AdapterCardData
 from .curve import FILE
-from .merge import BEGIN, END, list_keys, write
+from .merge import BEGIN, END, write
 from .methods import METHODS
 
 TEMPLATE = "card.md.jinja"
@@ -33,7 +33,7 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
         facts=card.facts,
         methods=METHODS,
         repo_id=card.repo_id or PLACEHOLDER_ID,
-        keys=list_keys(metadata),
+        metadata=metadata,
         curve_file=FILE if curve_drawn else None,
         begin=BEGIN,
         end=END,

@@ -22,7 +22,7 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
     """What the model itself knows about its checkpoint.
 
     Args:
-        model: A transformers model, or a PEFT wrapper of one.
+        model: A `PeftModel`.
         base_model: Id on the Hub; overrides what the model says.
         base_revision: Commit, tag or branch; overrides what the model says.
 
@@ -30,12 +30,12 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
         ValueError: If `base_model` is no id on the Hub.
     """
     # transformers sets both on the configs that it loads; a config made by hand may have neither.
-    source = getattr(model.config, "_name_or_path", None) or None
-    model_id, commit = hub_id(source)
-    commit = commit or getattr(model.config, "_commit_hash", None)
-    if model_id is None:  # a copy of the base: where the adapter was first trained
-        model_id, commit = _named_by(model)
-    base = overridden(BaseFacts(model_id, commit), base_model, base_revision)
+    source = getattr(model.config, "_name_or_path", None)
+    base = recorded(source, getattr(model.config, "_commit_hash", None))
+    for config in model.peft_config.values():
+        if base.model_id is None:  # a copy of the base: where the adapter was first trained
+            base = recorded(config.base_model_name_or_path, config.revision)
+    base = overridden(base, base_model, base_revision)
     stock = not _is_original(source, base.model_id)
     return dataclasses.replace(base, stock=stock, quantization=quantization(model))
 
@@ -56,21 +56,19 @@ def overridden(base: BaseFacts, base_model: str | None, base_revision: str | Non
     return dataclasses.replace(base, revision=base_revision or base.revision)
 
 
-def hub_id(source: str | None) -> tuple[str | None, str | None]:
-    """Id and commit on the Hub, from what a model was loaded from.
+def recorded(source: str | None, revision: str | None) -> BaseFacts:
+    """A base from what was noted when it was loaded; without an id if it is on the Hub under no known one.
 
     Args:
-        source: A Hub id, a local path, or None.
-
-    Returns:
-        (id, commit), each None if unknown; a path inside the Hub's cache knows both.
+        source: A Hub id or a local path; a path inside the Hub's cache tells id and commit by itself.
+        revision: Commit, tag or branch of a Hub id.
     """
-    if not source:
-        return None, None
-    cached = SNAPSHOT.search(source)
+    cached = SNAPSHOT.search(source or "")
     if cached:
-        return cached[1].replace("--", "/"), cached[2]
-    return (source if _is_id(source) and not Path(source).exists() else None), None
+        return BaseFacts(cached[1].replace("--", "/"), cached[2])
+    if not source or not _is_id(source) or Path(source).exists():
+        return BaseFacts()
+    return BaseFacts(source, revision)
 
 
 def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
@@ -92,19 +90,11 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
     return dataclasses.replace(base, **stated)
 
 
-def _named_by(model: Any) -> tuple[str | None, str | None]:
-    for config in getattr(model, "peft_config", {}).values():
-        model_id, commit = hub_id(config.base_model_name_or_path)
-        if model_id is not None:
-            return model_id, config.revision or commit
-    return None, None
-
-
 def _is_original(source: str | None, model_id: str | None) -> bool:
     from transformers import PreTrainedConfig
 
     for place in (source, model_id):
-        if place is not None:
+        if place:
             try:
                 stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
             except OSError:

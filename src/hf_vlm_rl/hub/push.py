@@ -9,8 +9,8 @@ from typing import Any
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
 from huggingface_hub.errors import RemoteEntryNotFoundError
 
-from ..loading.adapters.files import CONFIG
-from .base_model import overridden, with_license
+from ..loading.adapters.files import CONFIG, read_config
+from .base_model import overridden, recorded, with_license
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
@@ -20,14 +20,7 @@ from .cards.stored import stored
 from .failures import translated
 from .files import CARD, pushable
 from .leaks import check_leaks
-from .save import (
-    base_in,
-    card_of,
-    name_base,
-    save_adapter,
-    trainer_and_model,
-    write_card,
-)
+from .save import card_of, name_base, save_adapter, trainer_and_model, write_card
 
 MESSAGE = "Upload adapter with hf_vlm_rl"
 
@@ -167,7 +160,9 @@ def push_folder(
 
 def _base(folder: Path, base_model: str | None, base_revision: str | None) -> BaseFacts:
     """The base of the adapter in a folder, which is written into its config if it is given."""
-    base = overridden(base_in(folder), base_model, base_revision)
+    config = read_config(folder)
+    base = recorded(config.get("base_model_name_or_path"), config.get("revision"))
+    base = overridden(base, base_model, base_revision)
     if base.model_id is None:
         raise ValueError(
             f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "

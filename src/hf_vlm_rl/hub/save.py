@@ -12,8 +12,8 @@ import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
 from ..evaluation.callback import EvaluationCallback
-from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
-from .base_model import base_facts, hub_id
+from ..loading.adapters.files import CONFIG, WEIGHTS
+from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.curve import draw
@@ -88,12 +88,8 @@ def save_adapter(
             final.parent.mkdir(exist_ok=True)
             os.replace(path, final)
     card = card_of(card)  # only now: a mistake in it must not cost the weights
-    card.facts = CardFacts(
-        base,
-        adapter=adapter_facts(folder, model),
-        run=None if trainer is None else run_facts(trainer),
-        versions=versions(),
-    )
+    run = None if trainer is None else run_facts(trainer)
+    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions())
     if trainer is not None:
         card.evaluations = card.evaluations or [
             evaluation
@@ -199,10 +195,3 @@ def name_base(path: Path, base: BaseFacts) -> None:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def base_in(folder: Path) -> BaseFacts:
-    """The base that a saved adapter names; without an id if it names a local path."""
-    config = read_config(folder)
-    model_id, commit = hub_id(config.get("base_model_name_or_path"))
-    return BaseFacts(model_id=model_id, revision=config.get("revision") or commit)

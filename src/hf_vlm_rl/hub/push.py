@@ -143,8 +143,7 @@ def push_folder(
         files = pushable(folder)
         check_leaks(files, folder, [token])
         head = _head(api, repo_id, private, revision, create_pr, folder)
-        new_license = content is not None and bool(content.license)
-        merged = _merged(api, repo_id, head, folder, new_license)
+        merged = _merged(api, repo_id, head, folder, content is not None and bool(content.license))
         files.remove(folder / CARD)
         operations = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
         return api.create_commit(

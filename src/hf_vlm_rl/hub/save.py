@@ -76,11 +76,16 @@ def save_adapter(
         else:
             model.save_pretrained(str(staged), selected_adapters=[adapter_name])
         adapter = staged if (staged / WEIGHTS).exists() else staged / adapter_name
-        _check_weights(adapter)
+        moved = {adapter / name: folder / name for name in (CONFIG, WEIGHTS)}
+        for path in moved:
+            if not path.is_file():
+                raise ValueError(
+                    f"Saving the adapter left no {path.name}. Expected PEFT to write it; with FSDP, the "
+                    "trainer needs state_dict_type FULL_STATE_DICT."
+                )
         processor = staged / "processor"
         processing_class.save_pretrained(processor)
         name_base(adapter / CONFIG, base)
-        moved = {adapter / name: folder / name for name in (CONFIG, WEIGHTS)}
         moved |= {
             path: folder / path.relative_to(processor) for path in processor.rglob("*") if path.is_file()
         }
@@ -171,15 +176,6 @@ def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:
             "which is saved with the adapter: pass processing_class=policy.processing_class."
         )
     return processing_class
-
-
-def _check_weights(adapter: Path) -> None:
-    for name in (CONFIG, WEIGHTS):
-        if not (adapter / name).is_file():
-            raise ValueError(
-                f"Saving the adapter left no {name}. Expected PEFT to write it; with FSDP, the trainer needs "
-                "state_dict_type FULL_STATE_DICT."
-            )
 
 
 def name_base(path: Path, base: BaseFacts) -> None:

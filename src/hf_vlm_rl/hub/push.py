@@ -22,8 +22,6 @@ from .files import CARD, pushable
 from .leaks import check_leaks
 from .save import card_of, name_base, save_adapter, trainer_and_model, write_card
 
-MESSAGE = "Upload adapter with hf_vlm_rl"
-
 
 def push_adapter(
     trainer_or_model: Any,
@@ -149,7 +147,7 @@ def push_folder(
         return api.create_commit(
             repo_id,
             [*operations, CommitOperationAdd(CARD, merged.encode())],
-            commit_message=commit_message or MESSAGE,
+            commit_message=commit_message or "Upload adapter with hf_vlm_rl",
             revision=revision,
             create_pr=create_pr,
             # So that two pushes at the same time do not mix: the second one is refused.

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub import CommitInfo
 
 from .cards.card import AdapterCardData
-from .push import MESSAGE, push_adapter
+from .push import push_adapter
 
 
 def push_with_card(
@@ -58,15 +58,11 @@ def push_with_card(
                 f"Got {', '.join(kwargs)} for push_to_hub. Expected what the card should say in "
                 "push_with_card(trainer, card=...)."
             )
-        chosen = {
-            "commit_message": commit_message or MESSAGE,
-            "token": token or args.hub_token,
-            "revision": revision or args.hub_revision,
-            "private": args.hub_private_repo if private is None else private,
-        }
-        chosen = {name: value for name, value in chosen.items() if value is not None}
+        defaults = {"token": args.hub_token, "revision": args.hub_revision, "private": args.hub_private_repo}
+        call = {"commit_message": commit_message, "token": token, "revision": revision, "private": private}
+        call = {name: value for name, value in call.items() if value is not None}
         repo_id = trainer.hub_model_id or args.hub_model_id or Path(args.output_dir).absolute().name
-        return push_adapter(trainer, repo_id, card=card, **options | chosen)
+        return push_adapter(trainer, repo_id, card=card, **defaults | options | call)
 
     trainer.push_to_hub = push_to_hub
     return trainer

@@ -100,10 +100,8 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     if run.gpus > 1 and run.sharding == "ddp":
         gradients *= 2
     elif run.gpus > 1:
-        largest = max(
-            sum(p.nbytes for p in layer.parameters())
-            for layer in policy.get_submodule(policy.family.language).layers
-        )
+        layers = policy.get_submodule(policy.family.language).layers
+        largest = max(sum(parameter.nbytes for parameter in layer.parameters()) for layer in layers)
         gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
         weights = {part: size // run.gpus for part, size in weights.items()}
         gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))

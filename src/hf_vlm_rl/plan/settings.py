@@ -94,9 +94,8 @@ def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Ite
     groups = [run.group, *(group for group in (4, 2) if group < run.group)]
     for group in groups:
         for precision in precisions:
-            most = max(group // run.gpus, 1)
-            yield _settings(run, precision, False, most, group)
-            rows = most
+            rows = max(group // run.gpus, 1)
+            yield _settings(run, precision, False, rows, group)
             while rows:
                 yield _settings(run, precision, True, rows, group)
                 rows //= 2

@@ -145,8 +145,7 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
     if shared:
         cache = prompts * _cache_bytes(policy, prompt.tokens) + rows * _cache_bytes(policy, completion)
     with dry_run(Kernels(None)) as live:
-        output = policy.base_model(**prompt.rows(at_once, 0), use_cache=True)
-    del output
+        policy.base_model(**prompt.rows(at_once, 0), use_cache=True)
     layers = policy.get_submodule(policy.family.language).config.num_hidden_layers
     # A token on: logits and probabilities in float32, and a layer's cache next to its longer self.
     vocabulary = policy.get_output_embeddings().weight.shape[0]

@@ -93,13 +93,12 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
 def _is_original(source: str | None, model_id: str | None) -> bool:
     from transformers import PreTrainedConfig
 
-    for place in (source, model_id):
-        if place:
-            try:
-                stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
-            except OSError:
-                continue
-            return stored.get("model_type") in ORIGINAL_FORMATS
+    for place in filter(None, (source, model_id)):
+        try:
+            stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
+        except OSError:
+            continue
+        return stored.get("model_type") in ORIGINAL_FORMATS
     return False
 
 

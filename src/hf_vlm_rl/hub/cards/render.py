@@ -12,8 +12,6 @@ from .curve import FILE
 from .merge import BEGIN, END, write
 from .methods import METHODS
 
-TEMPLATE = "card.md.jinja"
-
 
 def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
     """The card as Markdown with metadata.
@@ -56,7 +54,7 @@ def _template() -> jinja2.Template:
         "number": _number,
         "quoted": functools.partial(json.dumps, ensure_ascii=False),
     }
-    return environment.get_template(TEMPLATE)
+    return environment.get_template("card.md.jinja")
 
 
 def _number(value: Any) -> str:

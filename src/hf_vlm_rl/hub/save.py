@@ -40,8 +40,7 @@ def save_adapter(
     Adapter weights (safetensors), `adapter_config.json` with the base's id and commit, the native
     processor with its chat template, `training_args.json` without secrets and paths, the card with
     its learning curve and the results of the trainer's `EvaluationCallback`, and `.eval_results/` where
-    they apply. Text that somebody wrote into the card
-    of that folder stays.
+    they apply. Text that somebody wrote into the card of that folder stays.
 
     Args:
         trainer_or_model: A TRL trainer whose model has an adapter, or a `PeftModel`.
@@ -56,8 +55,8 @@ def save_adapter(
         ranks other than 0, which write nothing: [].
 
     Raises:
-        ValueError: If there is no adapter or no processor, the existing card cannot be read, or
-            `base_model` is no id on the Hub.
+        ValueError: If there is no adapter or no processor, the existing card cannot be read,
+            `base_model` is no id on the Hub, or a file of the folder that a push would take is a link.
     """
     trainer, model = trainer_and_model(trainer_or_model)
     folder = Path(output_dir)

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from .save import save_adapter
     from .trainer_push import push_with_card
 
-# Loaded on first use: the command line asks this package for its arguments.
+# Loaded on first use: what cards are made of needs neither torch nor PEFT.
 _HOME = {
     "push_adapter": "push",
     "push_folder": "push",

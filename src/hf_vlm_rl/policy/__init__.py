@@ -5,10 +5,6 @@ from typing import TYPE_CHECKING
 from .._lazy import loaded_on_use
 
 if TYPE_CHECKING:
-    from .policy import VLMPolicy
+    from .policy import VLMPolicy as VLMPolicy
 
-_HOME = {"VLMPolicy": "policy"}
-
-__all__ = ["VLMPolicy"]
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+__getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -4,12 +4,8 @@ from typing import TYPE_CHECKING
 
 from .._lazy import loaded_on_use
 
-if TYPE_CHECKING:
-    from .tokenizer import VLMTokenizer
-
 # Loaded on first use: rewards read images without torch.
-_HOME = {"VLMTokenizer": "tokenizer"}
+if TYPE_CHECKING:
+    from .tokenizer import VLMTokenizer as VLMTokenizer
 
-__all__ = ["VLMTokenizer"]
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+__getattr__, __dir__, __all__ = loaded_on_use(__name__)

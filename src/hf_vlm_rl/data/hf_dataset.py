@@ -10,7 +10,7 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from ..processing.images.reference import as_list
-from .conversations import Marks, answered, started
+from .conversations import answered, started
 from .passes.column_types import IMAGES, MESSAGES, Columns
 from .passes.image_check import ImageRoot
 from .passes.options import column_names
@@ -59,8 +59,7 @@ class Mapped:
         """The columns that trainers take; errors do not name the row."""
         prompt = self._value(self.prompt, row)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        marks = Marks(self.mark)
-        turns = started(messages, marks, self.folder, self.system, "prompt")
+        turns = started(messages, self.mark, self.folder, self.system, "prompt")
         if turns.messages[-1]["role"] != "user":
             raise DataError(
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
@@ -77,7 +76,8 @@ class Mapped:
                     f"answer='{{{self.answer}}}', or keep the column as it is"
                 )
             columns["answer"] = answer
-        return columns | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
+        answers = {name: answered(row[column], self.mark, name) for name, column in self.answers.items()}
+        return columns | answers
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
         return row[source] if source in row else source.format_map(row)

@@ -11,7 +11,7 @@ import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns
+from .conversations import Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.image_check import ImageRoot
@@ -47,7 +47,7 @@ class FolderReader:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
-        turns = Turns(Marks("<image>"), ImageRoot(self.root))
+        turns = Turns("<image>", ImageRoot(self.root))
         if self.system is not None:
             turns.add("system", self.system)
         turns.add("user", self.question)

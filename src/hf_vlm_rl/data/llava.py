@@ -2,19 +2,16 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, row_images, split_turns, started, with_system
-from .passes.column_types import Kind
+from .conversations import ConversationReader, row_images, split_turns
 from .passes.first_pass import Part
-from .passes.image_check import ImageRoot
-from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.options import LoadOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
 
@@ -23,32 +20,8 @@ PROBLEM = frozenset({"problem", "solution"})
 
 
 @dataclass(frozen=True)
-class LlavaReader:
-    """Rows of records with `conversations`, or with `problem` and `solution`.
-
-    Attributes:
-        folder: Absolute; paths of images are relative to it.
-        options: What the rows are made of.
-    """
-
-    folder: str
-    options: RowOptions = field(default_factory=RowOptions)
-
-    @cached_property
-    def _images(self) -> ImageRoot:
-        return ImageRoot(self.folder, self.options.outside_images)
-
-    @cached_property
-    def _marks(self) -> Marks:
-        return Marks(self.options.image_mark)
-
-    @cached_property
-    def kinds(self) -> dict[str, Kind]:
-        """prompt, images, and the answer as asked for."""
-        kinds = {"prompt": "messages", "images": "images"}
-        if self.options.answer is not None:
-            kinds[self.options.answer] = "string"
-        return kinds | ({"completion": "messages"} if self.options.completion else {})
+class LlavaReader(ConversationReader):
+    """Rows of records with `conversations`, or with `problem` and `solution`."""
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
@@ -69,10 +42,8 @@ class LlavaReader:
             )
         if isinstance(messages, list):
             messages = [_numbers_as_text(message) for message in messages]
-        messages = with_system(messages, record, options.drop)
-        turns = started(messages, self._marks, self._images, options.system, name)
-        images = row_images(record, self._images)
-        columns = split_turns(turns, images, options.answer, options.completion)
+        turns = self.started(messages, record, name)
+        columns = split_turns(turns, row_images(record, self.images), options)
         answer = columns.get(options.answer)
         if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others
             columns[options.answer] = answer.replace("<answer>", "").replace("</answer>", "").strip()

@@ -2,7 +2,7 @@
 
 import os
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,7 +168,9 @@ def from_dataset(
         ImageRoot(os.path.abspath(image_folder or ""), outside_images),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
-    new_features = _new_features(answer, answers)
+    new_features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
+    if answer is not None:
+        new_features["answer"] = Value("string")
     kept = [name for name in features if name not in used] if keep is None else column_names(keep, "keep")
     missing = [name for name in kept if name not in features]
     taken = [name for name in kept if name in new_features]
@@ -200,11 +202,6 @@ def from_dataset(
     if report is not None and on_error == "raise":
         report.rows = len(dataset)
     return dataset.select_columns(list(result))
-
-
-def _new_features(answer: str | None, answers: Iterable[str]) -> dict[str, Any]:
-    features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
-    return features | ({"answer": Value("string")} if answer is not None else {})
 
 
 def _check(
@@ -252,9 +249,7 @@ def _only_good(
         try:
             mapped(row, index)
         except DataError as error:
-            counted.skip(error)
-            if callable(on_error):
-                on_error(error)
+            counted.skip(error, on_error)
             return False
         return True
 
@@ -263,6 +258,5 @@ def _only_good(
     indices = [index for index, row in enumerate(dataset) if good(row, index)]
     counted.rows = len(indices)
     counted.fill(report)
-    if not indices:
-        raise DataError("No row is left.\n  " + "\n  ".join(counted.reasons))
+    counted.need_rows()
     return dataset.select(indices)

@@ -103,9 +103,7 @@ def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
                 bar.update(len(batch))
             if position == 0:
                 raise DataError(f"{part.source.name} has no rows. Expected at least one.")
-    if report.rows == 0:
-        reasons = "".join(f"\n  {reason}" for reason in report.reasons)
-        raise DataError(f"No row is left: all {report.skipped} were skipped.{reasons}")
+    report.need_rows()
     shards = [Shard(part, start, np.frombuffer(keep, dtype=bool)) for part, start, keep in begun if any(keep)]
     return Plan(columns.features(), shards, report)
 
@@ -145,18 +143,17 @@ def _check(
             keep.append(False)
             continue
         place = functools.partial(part.source.place, record.start)
-        error = row if isinstance(row, DataError) else DataError(fault) if fault is not None else None
-        error = error or _misfit(columns, row[1], place)
-        keep.append(error is None)
-        if error is None:
+        try:
+            if isinstance(row, DataError):
+                raise row
+            if fault is not None:
+                raise DataError(fault)
+            columns.add(row[1], place)
             report.rows += 1
-            continue
-        error = DataError(f"{place()}: {error}")
-        if on_error == "raise":
-            raise error
-        report.skip(error)
-        if callable(on_error):
-            on_error(error)
+            keep.append(True)
+        except DataError as error:
+            report.skip(DataError(f"{place()}: {error}"), on_error)
+            keep.append(False)
     return keep
 
 
@@ -169,12 +166,3 @@ def _read(part: Part, record: Record) -> Any:
         return part.row(record.value)
     except DataError as error:
         return error
-
-
-def _misfit(columns: Columns, values: Mapping[str, Any], place: Callable[[], str]) -> DataError | None:
-    """Widen the columns by a row, or say why it does not fit."""
-    try:
-        columns.add(values, place)
-    except DataError as error:
-        return error
-    return None

@@ -1,6 +1,5 @@
 """Rows of whatever a path or Hub id holds, for the command line."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -78,14 +77,14 @@ class _Rows:
     """The first rows of a dataset, with paths of images from its folder on."""
 
     def __init__(self, dataset: Any, folder: Path | None, limit: int | None):
-        self.dataset, self.folder = dataset, folder
-        self.length = len(dataset) if limit is None else min(limit, len(dataset))
+        self.dataset = dataset if limit is None else dataset.select(range(min(limit, len(dataset))))
+        self.folder = folder
 
     def __len__(self) -> int:
-        return self.length
+        return len(self.dataset)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for index, row in enumerate(itertools.islice(self.dataset, self.length)):
+        for index, row in enumerate(self.dataset):
             try:
                 images = {name: self._placed(row[name]) for name in ("image", "images") if name in row}
             except DataError as error:

@@ -11,7 +11,7 @@ from datasets import Dataset, IterableDataset
 from ..errors import DataError
 from .conversations import ConversationReader, row_images, split_turns
 from .passes.first_pass import Part
-from .passes.options import LoadOptions, split_options
+from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
 
@@ -59,6 +59,15 @@ def _numbers_as_text(message: Any) -> Any:
     return {**message, "value": str(answer)} if {int, float} >= set(map(type, numbers)) else message
 
 
+def llava_source(path: str | os.PathLike, folder: str, options: RowOptions) -> JsonSource:
+    """A file of LLaVA's or VLM-R1's rows.
+
+    Raises:
+        DataError: If the file cannot be used.
+    """
+    return JsonSource(Path(path), LlavaReader(folder, options))
+
+
 def load_llava(
     path: str | os.PathLike | Sequence[str | os.PathLike],
     image_folder: str | os.PathLike | None = None,
@@ -89,8 +98,5 @@ def load_llava(
         TypeError: If a keyword is unknown.
     """
     row_options, build_options = split_options(options)
-    parts = [
-        Part(JsonSource(Path(file), LlavaReader(folder_of(file, image_folder), row_options)))
-        for file in paths_of(path)
-    ]
+    parts = [Part(llava_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)]
     return build(parts, build_options)

@@ -13,14 +13,14 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .llava import LlavaReader
+from .llava import llava_source
 from .messages import messages_source
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
-from .passes.sources import JsonSource, folder_of
+from .passes.sources import folder_of
 
-FORMATS = ("llava", "messages")
+SOURCES = {"llava": llava_source, "messages": messages_source}
 _STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 
@@ -145,16 +145,12 @@ def _part(
     if unknown:
         raise DataError(f"the entry has {unknown}; expected {list(KEYS)}")
     kind = entry.get("format", "llava")
-    if kind not in FORMATS:
-        raise DataError(f"the format is {kind!r}; expected one of {list(FORMATS)}")
+    if kind not in SOURCES:
+        raise DataError(f"the format is {kind!r}; expected one of {list(SOURCES)}")
     path = mixture.parent / entry["json_path"]
     if entry.get("image_folder") is not None:
         image_folder = mixture.parent / entry["image_folder"]
-    folder = folder_of(path, image_folder)
-    if kind == "messages":
-        source = messages_source(path, folder, options)
-    else:
-        source = JsonSource(path, LlavaReader(folder, options))
+    source = SOURCES[kind](path, folder_of(path, image_folder), options)
     strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")
     sample = None if strategy == "all" else Sample(strategy, (seed, position))
     return Part(source, str(entry.get("name") or entry["json_path"]), sample)

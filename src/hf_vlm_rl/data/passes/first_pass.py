@@ -91,14 +91,16 @@ def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
     # A bar once there is something to wait for.
     with tqdm(desc="Checking rows", unit=" rows", delay=2) as bar:
         for number, part in enumerate(parts):
-            wanted, records = _taken(part), part.source.records()
-            position, keep = 0, bytearray()
+            taken = itertools.repeat(True)
+            if part.sample is not None:
+                taken = iter(part.sample(sum(1 for _ in part.source.records())))
+            records, position, keep = part.source.records(), 0, bytearray()
             while batch := list(itertools.islice(records, BATCH)):
                 if position % SHARD == 0:
                     keep = bytearray()
                     begun.append((number, batch[0].start, keep))
-                taken = [True] * len(batch) if wanted is None else wanted[position : position + len(batch)]
-                keep += bytes(_check(part, batch, taken, columns, check, on_error, report))
+                use = itertools.islice(taken, len(batch))
+                keep += bytes(_check(part, batch, use, columns, check, on_error, report))
                 position += len(batch)
                 bar.update(len(batch))
             if position == 0:
@@ -116,13 +118,6 @@ def rows(parts: list[Part], shard: Shard) -> Iterator[dict[str, Any]]:
         if keep:
             columns, extras = part.row(record.value)
             yield columns | extras
-
-
-def _taken(part: Part) -> np.ndarray | None:
-    if part.sample is None:
-        return None
-    total = sum(1 for _ in part.source.records())
-    return part.sample(total)
 
 
 def _check(

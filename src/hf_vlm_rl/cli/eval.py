@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..data.any_file import read_dataset
 from .arguments import positive
 
 REWARDS = "hf_vlm_rl.rewards"
@@ -55,6 +54,7 @@ def run(options: argparse.Namespace) -> None:
     functions = [reward_function(name) for name in options.rewards]
     import torch
 
+    from ..data.any_file import read_dataset
     from ..errors import RewardError
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult

@@ -75,13 +75,10 @@ class ImageCheck:
         rows = [list(row) for row in references]
         if not self.exist:
             return [None] * len(rows)
-        if self.verify:  # several at once; what they say is remembered
+        if self.verify:
+            files = {path for row in rows for image in row if (path := _file(image))}
             with ThreadPoolExecutor(_THREADS) as threads:
-                list(
-                    threads.map(
-                        _unreadable, {path for row in rows for image in row if (path := _file(image))}
-                    )
-                )
+                list(threads.map(_unreadable, files))  # what it says is remembered
         return [next(filter(None, map(self._fault, row)), None) for row in rows]
 
     def _fault(self, image: Reference) -> str | None:

@@ -11,12 +11,10 @@ import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Turns
-from .passes.column_types import Kind
+from .llava import LlavaReader
 from .passes.first_pass import Part
-from .passes.image_check import ImageRoot
 from .passes.json_file import Record, Start
-from .passes.options import BuildOptions
+from .passes.options import BuildOptions, RowOptions
 from .passes.report import LoadReport, OnError
 from .passes.second_pass import build
 
@@ -25,49 +23,20 @@ _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 
 
 @dataclass(frozen=True)
-class FolderReader:
-    """Rows of images with their class.
-
-    Attributes:
-        root: Absolute.
-        question: As it is asked.
-        answer: Name of the column with the class.
-        system: A system message.
-    """
-
-    root: str
-    question: str
-    answer: str
-    system: str | None
-
-    @property
-    def kinds(self) -> dict[str, Kind]:
-        """prompt, images and the class."""
-        return {"prompt": "messages", "images": "images", self.answer: "string"}
-
-    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns of a record, as `Reader.row` describes them."""
-        turns = Turns("<image>", ImageRoot(self.root))
-        if self.system is not None:
-            turns.add("system", self.system)
-        turns.add("user", self.question)
-        images = turns.place([{"path": os.path.join(self.root, record["file"]), "bytes": None}])
-        return {"prompt": turns.messages, "images": images, self.answer: record["class"]}, {}
-
-
-@dataclass(frozen=True)
 class FolderSource:
-    """The files below a folder.
+    """The files below a folder, as records of LLaVA's form: an image, what is asked about it and its class.
 
     Attributes:
         root: Absolute.
         files: Relative to it, in order.
-        reader: Of their rows.
+        question: As it is asked.
+        reader: Of the records.
     """
 
     root: str
     files: tuple[str, ...]
-    reader: FolderReader
+    question: str
+    reader: LlavaReader
 
     @property
     def name(self) -> str:
@@ -75,12 +44,12 @@ class FolderSource:
         return self.root
 
     def key(self) -> str:
-        """The names of all files, and the reader's options."""
+        """The names of all files, the question and the reader's options."""
         names = hashlib.blake2b("\0".join(self.files).encode(errors="surrogateescape")).hexdigest()
-        return repr((self.root, names, self.reader))
+        return repr((names, self.question, self.reader))
 
     def records(self, start: Start | None = None) -> Iterator[Record]:
-        """A file and its class; a DataError for what is no image, or in no class."""
+        """A record of each file; a DataError for what is no image, or in no class."""
         suffixes = PIL.Image.registered_extensions()
         for number in range(start.number if start else 0, len(self.files)):
             yield Record(Start(0, number), self._value(self.files[number], suffixes))
@@ -96,7 +65,8 @@ class FolderSource:
         suffix = os.path.splitext(file)[1].lower()
         if suffix not in suffixes:
             return DataError(f"the suffix {suffix!r} is no image's that PIL reads")
-        return {"file": file, "class": label}
+        turns = [{"from": "human", "value": self.question}, {"from": "gpt", "value": label}]
+        return {"image": os.path.join(self.root, file), "conversations": turns}
 
 
 def load_image_folder(
@@ -166,7 +136,7 @@ def load_image_folder(
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
     listed = ", ".join(choices or classes)
     question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
-    source = FolderSource(root, files, FolderReader(root, question, answer, system))
+    source = FolderSource(root, files, question, LlavaReader(root, RowOptions(answer, system=system)))
     if on_error == "raise":
         _refuse(source)
     return build([Part(source)], options)

@@ -189,6 +189,5 @@ def policy_in(model: Any) -> Any:
         if isinstance(base, VLMPolicy):
             return inner
         # A parallel wrapper has `module`; PPO's wrapper of policy and value model has `policy`.
-        # Wrappers of DDP have `module`, the model of PPO has `policy`.
         inner = getattr(inner, "module", None) or getattr(inner, "policy", None)
     raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")

@@ -77,8 +77,7 @@ def as_number(value: Any) -> float:
 
 
 def _as_list(value: Any) -> Any:
-    """An array of numpy, torch or others as a list; other values as they are."""
-    # Arrays of numpy or torch, as datasets give them in those formats.
+    """An array of numpy, torch or others, as datasets give it in those formats, as a list."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 

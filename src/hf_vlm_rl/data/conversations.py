@@ -82,6 +82,28 @@ class Turns:
             self._refuse_foreign_marks(block["text"] or "")
         self.messages.append({"role": speaker, "content": blocks})
 
+    def extend(self, messages: Any, name: str) -> None:
+        """Add messages, each with `role` and `content` or with `from` and `value`.
+
+        Raises:
+            DataError: If the field `name` holds something else.
+        """
+        if not isinstance(messages, list) or not messages:
+            raise DataError(f"{name!r} is {str(messages)[:80]!r}; expected a list of messages")
+        for position, message in enumerate(messages):
+            fields = message if isinstance(message, Mapping) else {}
+            if len(fields) > 2:
+                fields = {key: value for key, value in fields.items() if value is not None}
+            if len(fields) == 2 and "role" in fields and "content" in fields:
+                self.add(fields["role"], fields["content"])
+            elif len(fields) == 2 and "from" in fields and "value" in fields:
+                self.add(fields["from"], fields["value"])
+            else:
+                raise DataError(
+                    f"{name}[{position}] is {str(message)[:120]!r}; expected {{'role': ..., 'content': ...}} "
+                    "and nothing else"
+                )
+
     def _refuse_foreign_marks(self, text: str) -> None:
         for mark, meaning in _FOREIGN_MARKS.items():
             if mark in text and mark.replace("<", "</") not in text:  # with an end it is markup
@@ -140,20 +162,6 @@ class Turns:
         )
 
 
-def row_images(row: Mapping[str, Any], folder: ImageRoot) -> list[Reference]:
-    """The images that stand in a row's `image` or `images`.
-
-    Raises:
-        DataError: If both are there, or one is no image.
-    """
-    filled = [row[name] for name in ("image", "images") if row.get(name) is not None]
-    if len(filled) > 1:
-        raise DataError("both 'image' and 'images' are given; expected one of them")
-    if row.get("video") is not None or row.get("videos") is not None:
-        raise DataError("the row has a video; expected images or text")
-    return [folder.stored(image) for images in filled for image in as_list(images)]
-
-
 @dataclass(frozen=True)
 class ConversationReader:
     """What readers of records with conversations share.
@@ -167,7 +175,7 @@ class ConversationReader:
     options: RowOptions
 
     @cached_property
-    def images(self) -> ImageRoot:
+    def root(self) -> ImageRoot:
         """Where paths of images begin."""
         return ImageRoot(self.folder, self.options.outside_images)
 
@@ -200,86 +208,70 @@ class ConversationReader:
                 f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a "
                 "string, and no system message among them, or drop=['system']"
             )
-        return started(messages, self.options.image_mark, self.images, system or self.options.system, name)
+        system = system or self.options.system
+        turns = Turns(self.options.image_mark, self.root)
+        if system is not None and not _has_system(messages):
+            turns.add("system", system)
+        turns.extend(messages, name)
+        return turns
 
+    def answered(self, value: Any, name: str) -> list[dict[str, Any]]:
+        """The messages of a completion: a string, or messages that begin with the assistant's.
 
-def started(messages: Any, mark: str, folder: ImageRoot, system: str | None, name: str) -> Turns:
-    """The turns of a list of messages, with a system message if there is none.
-
-    Args:
-        messages: What the row holds.
-        mark: Stands for an image.
-        folder: Paths of images are relative to it.
-        system: The system message; None for none.
-        name: Of the field, for messages of errors.
-
-    Raises:
-        DataError: If it is no list of messages.
-    """
-    if not isinstance(messages, list) or not messages:
-        raise DataError(f"{name!r} is {str(messages)[:80]!r}; expected a list of messages")
-    turns = Turns(mark, folder)
-    if system is not None and not _has_system(messages):
-        turns.add("system", system)
-    for position, message in enumerate(messages):
-        fields = message if isinstance(message, Mapping) else {}
-        if len(fields) > 2:
-            fields = {key: value for key, value in fields.items() if value is not None}
-        if len(fields) == 2 and "role" in fields and "content" in fields:
-            turns.add(fields["role"], fields["content"])
-        elif len(fields) == 2 and "from" in fields and "value" in fields:
-            turns.add(fields["from"], fields["value"])
-        else:
+        Raises:
+            DataError: If it is something else, or has images.
+        """
+        turns = Turns(self.options.image_mark, self.root)
+        turns.extend([{"role": "assistant", "content": value}] if isinstance(value, str) else value, name)
+        if turns.images or turns.messages[0]["role"] != "assistant":
             raise DataError(
-                f"{name}[{position}] is {str(message)[:120]!r}; expected {{'role': ..., 'content': ...}} and "
-                "nothing else"
+                f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "
+                "expected the assistant, and images only in the prompt"
             )
-    return turns
+        return turns.messages
+
+    def images(self, record: Mapping[str, Any]) -> list[Reference]:
+        """The images that stand in a record's `image` or `images`.
+
+        Raises:
+            DataError: If both are there, or one is no image.
+        """
+        filled = [record[name] for name in ("image", "images") if record.get(name) is not None]
+        if len(filled) > 1:
+            raise DataError("both 'image' and 'images' are given; expected one of them")
+        if record.get("video") is not None or record.get("videos") is not None:
+            raise DataError("the row has a video; expected images or text")
+        return [self.root.stored(image) for images in filled for image in as_list(images)]
+
+    def split(self, turns: Turns, images: list[Reference]) -> dict[str, Any]:
+        """The columns of a conversation: what was said up to the last turn of the user, and what came after.
+
+        Raises:
+            DataError: If there is no user; if more than one turn, or another than the assistant's, follows
+                the last of the user; if images and places differ; if a completion is asked for and there is
+                none.
+        """
+        placed = turns.place(images)
+        messages = turns.messages
+        questions = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
+        if not questions:
+            raise DataError(f"no turn of a user; expected one of {[r for r in ROLES if ROLES[r] == 'user']}")
+        prompt, rest = messages[: questions[-1] + 1], messages[questions[-1] + 1 :]
+        if len(rest) > 1 or (rest and rest[0]["role"] != "assistant"):
+            raise DataError(
+                f"after the last turn of the user come {[turn['role'] for turn in rest]}; expected one "
+                "answer of the assistant at most"
+            )
+        if self.options.completion and not rest:
+            raise DataError("the conversation ends with the user; expected an answer, for the completion")
+        columns = {"prompt": prompt, "images": placed}
+        if self.options.answer is not None:
+            answer = "".join(block["text"] for block in rest[0]["content"]) if rest else None
+            columns[self.options.answer] = answer
+        return columns | ({"completion": rest} if self.options.completion else {})
 
 
 def _has_system(messages: Any) -> bool:
     """Whether a list of messages begins with one of the system."""
     first = messages[0] if isinstance(messages, list) and messages else None
     return isinstance(first, Mapping) and first.get("role", first.get("from")) == "system"
-
-
-def answered(value: Any, mark: str, name: str) -> list[dict[str, Any]]:
-    """The messages of a completion: a string, or messages that begin with the assistant's.
-
-    Raises:
-        DataError: If it is something else, or has images.
-    """
-    messages = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
-    turns = started(messages, mark, ImageRoot(""), None, name)
-    if turns.images or turns.messages[0]["role"] != "assistant":
-        raise DataError(
-            f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "
-            "expected the assistant, and images only in the prompt"
-        )
-    return turns.messages
-
-
-def split_turns(turns: Turns, images: list[Reference], options: RowOptions) -> dict[str, Any]:
-    """The columns of a conversation: what was said up to the last turn of the user, and what came after.
-
-    Raises:
-        DataError: If there is no user; if more than one turn, or another than the assistant's, follows the
-            last of the user; if images and places differ; if a completion is asked for and there is none.
-    """
-    placed = turns.place(images)
-    messages = turns.messages
-    questions = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
-    if not questions:
-        raise DataError(f"no turn of a user; expected one of {[r for r in ROLES if ROLES[r] == 'user']}")
-    prompt, rest = messages[: questions[-1] + 1], messages[questions[-1] + 1 :]
-    if len(rest) > 1 or (rest and rest[0]["role"] != "assistant"):
-        raise DataError(
-            f"after the last turn of the user come {[turn['role'] for turn in rest]}; expected one answer "
-            "of the assistant at most"
-        )
-    if options.completion and not rest:
-        raise DataError("the conversation ends with the user; expected an answer, for the completion")
-    columns = {"prompt": prompt, "images": placed}
-    if options.answer is not None:
-        columns[options.answer] = "".join(block["text"] for block in rest[0]["content"]) if rest else None
-    return columns | ({"completion": rest} if options.completion else {})

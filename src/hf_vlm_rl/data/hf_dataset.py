@@ -10,10 +10,9 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from ..processing.images.reference import as_list
-from .conversations import answered, started
+from .conversations import ConversationReader
 from .passes.column_types import IMAGES, MESSAGES, Columns
-from .passes.image_check import ImageRoot
-from .passes.options import column_names
+from .passes.options import RowOptions, column_names
 from .passes.report import LoadReport, OnError, check_on_error
 from .undecoded import undecoded
 
@@ -29,9 +28,7 @@ class Mapped:
         images: Columns.
         answer: A column, a template, or None.
         answers: Columns of messages or strings, by the name that they get.
-        system: A system message for rows without one.
-        mark: What stands for an image in a text.
-        folder: Paths of images are relative to it.
+        reader: Of messages and images.
         classes: Names of what the answer's column numbers; None if it is no `ClassLabel`.
     """
 
@@ -39,9 +36,7 @@ class Mapped:
     images: tuple[str, ...]
     answer: str | None
     answers: Mapping[str, str]
-    system: str | None
-    mark: str
-    folder: ImageRoot
+    reader: ConversationReader
     classes: tuple[str, ...] | None
 
     def __call__(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -59,7 +54,7 @@ class Mapped:
         """The columns that trainers take; errors do not name the row."""
         prompt = self._value(self.prompt, row)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        turns = started(messages, self.mark, self.folder, self.system, "prompt")
+        turns = self.reader.started(messages, {}, "prompt")
         if turns.messages[-1]["role"] != "user":
             raise DataError(
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
@@ -76,15 +71,15 @@ class Mapped:
                     f"answer='{{{self.answer}}}', or keep the column as it is"
                 )
             columns["answer"] = answer
-        answers = {name: answered(row[column], self.mark, name) for name, column in self.answers.items()}
-        return columns | answers
+        answered = self.reader.answered
+        return columns | {name: answered(row[column], name) for name, column in self.answers.items()}
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
         return row[source] if source in row else source.format_map(row)
 
     def _images(self, row: Mapping[str, Any]) -> list[Any]:
         images = [image for column in self.images for image in as_list(row[column])]
-        return [self.folder.stored(image) for image in images if image is not None]
+        return [self.reader.root.stored(image) for image in images if image is not None]
 
 
 def from_dataset(
@@ -163,9 +158,10 @@ def from_dataset(
         tuple(columns),
         answer,
         answers,
-        system,
-        image_mark,
-        ImageRoot(os.path.abspath(image_folder or ""), outside_images),
+        ConversationReader(
+            os.path.abspath(image_folder or ""),
+            RowOptions(system=system, image_mark=image_mark, outside_images=outside_images),
+        ),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
     new_features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)

@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import ConversationReader, row_images, split_turns
+from .conversations import ConversationReader
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
@@ -43,7 +43,7 @@ class LlavaReader(ConversationReader):
         if isinstance(messages, list):
             messages = [_numbers_as_text(message) for message in messages]
         turns = self.started(messages, record, name)
-        columns = split_turns(turns, row_images(record, self.images), options)
+        columns = self.split(turns, self.images(record))
         answer = columns.get(options.answer)
         if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others
             columns[options.answer] = answer.replace("<answer>", "").replace("</answer>", "").strip()

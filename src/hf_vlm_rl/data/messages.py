@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import ConversationReader, Turns, answered, row_images, split_turns
+from .conversations import ConversationReader, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
@@ -48,14 +48,12 @@ class MessagesReader(ConversationReader):
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
-        images = row_images(record, self.images)
+        images = self.images(record)
         if self.form == "messages":
-            turns = self.started(record["messages"], record, "messages")
-            return split_turns(turns, images, self.options), extras
+            return self.split(self.started(record["messages"], record, "messages"), images), extras
         prompt, answers = self._prompt(record)
         columns = {"prompt": prompt.messages, "images": prompt.place(images)}
-        mark = self.options.image_mark
-        return columns | {name: answered(value, mark, name) for name, value in answers.items()}, extras
+        return columns | {name: self.answered(value, name) for name, value in answers.items()}, extras
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}

@@ -60,7 +60,9 @@ class Mapped:
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
                 "the answer into a column of its own."
             )
-        columns = {"prompt": turns.messages, "images": turns.place(self._images(row))}
+        images = [image for column in self.images for image in as_list(row[column]) if image is not None]
+        images = [self.reader.root.stored(image) for image in images]
+        columns = {"prompt": turns.messages, "images": turns.place(images)}
         if self.answer is not None:
             answer = self._value(self.answer, row)
             if self.classes is not None and answer is not None:
@@ -76,10 +78,6 @@ class Mapped:
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
         return row[source] if source in row else source.format_map(row)
-
-    def _images(self, row: Mapping[str, Any]) -> list[Any]:
-        images = [image for column in self.images for image in as_list(row[column])]
-        return [self.reader.root.stored(image) for image in images if image is not None]
 
 
 def from_dataset(

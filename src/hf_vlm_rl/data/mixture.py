@@ -42,15 +42,11 @@ class Sample:
 
     def __post_init__(self):
         strategy = _STRATEGY.fullmatch(self.text)
-        if strategy is None:
+        amount = strategy[2] if strategy else "0"
+        if not 0 < float(amount.rstrip("%")) <= (100 if amount.endswith("%") else math.inf):
             raise DataError(
                 f"sampling_strategy is {self.text!r}; expected all, first:N, end:N or random:N, N a number "
-                "of rows or a percentage such as 10%"
-            )
-        number = float(strategy[2].rstrip("%"))
-        if number == 0 or (strategy[2].endswith("%") and number > 100):
-            raise DataError(
-                f"sampling_strategy is {self.text!r}; expected at least one row, and 100% at most"
+                "of rows from 1 on or a percentage such as 10%, at most 100%"
             )
 
     def __call__(self, total: int) -> np.ndarray:

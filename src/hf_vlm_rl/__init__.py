@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from ._lazy import loaded_on_use
 
+__version__ = "0.1.0"
+
 # Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
 if TYPE_CHECKING:
     from .errors import CheckpointError as CheckpointError
@@ -34,6 +36,5 @@ if TYPE_CHECKING:
     from .scoring.load import AutoVLMRewardModel as AutoVLMRewardModel
     from .scoring.load import AutoVLMValueModel as AutoVLMValueModel
     from .scoring.reward_functions import RewardFunctionModel as RewardFunctionModel
-
-__version__ = "0.1.0"
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

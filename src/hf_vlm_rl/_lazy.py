@@ -13,7 +13,8 @@ def loaded_on_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list
     """`__getattr__`, `__dir__` and `__all__` of a package.
 
     Its names stand once, as imports below `if TYPE_CHECKING:`, where editors and type checkers see them
-    too. They are read from the source of the package; each import runs when somebody asks for its name.
+    too, and this is called in the branch below. The names are read from the source of the package; each
+    import runs when somebody asks for its name.
 
     Args:
         package: Its `__name__`.

@@ -18,5 +18,5 @@ if TYPE_CHECKING:
     from .passes.options import LoadOptions as LoadOptions
     from .passes.report import LoadReport as LoadReport
     from .split import train_validation_split as train_validation_split
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

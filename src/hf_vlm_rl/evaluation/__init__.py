@@ -15,5 +15,5 @@ if TYPE_CHECKING:
     from .result import EvaluationResult as EvaluationResult
     from .result import RewardScores as RewardScores
     from .run import evaluate as evaluate
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

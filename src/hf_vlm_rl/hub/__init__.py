@@ -10,5 +10,5 @@ if TYPE_CHECKING:
     from .push import push_folder as push_folder
     from .save import save_adapter as save_adapter
     from .trainer_push import push_with_card as push_with_card
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

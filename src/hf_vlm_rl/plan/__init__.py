@@ -18,5 +18,5 @@ if TYPE_CHECKING:
     from .settings import Run as Run
     from .settings import Settings as Settings
     from .settings import candidates as candidates
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -57,5 +57,5 @@ if TYPE_CHECKING:
     from .repetition import repetition_reward as repetition_reward
     from .written_boxes import WrittenBox as WrittenBox
     from .written_boxes import parse_boxes as parse_boxes
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

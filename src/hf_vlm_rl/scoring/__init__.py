@@ -22,5 +22,5 @@ if TYPE_CHECKING:
     from .load import AutoVLMRewardModel as AutoVLMRewardModel
     from .load import AutoVLMValueModel as AutoVLMValueModel
     from .reward_functions import RewardFunctionModel as RewardFunctionModel
-
-__getattr__, __dir__, __all__ = loaded_on_use(__name__)
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

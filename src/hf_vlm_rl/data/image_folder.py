@@ -5,7 +5,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import PIL.Image
 from datasets import Dataset, IterableDataset
@@ -14,8 +14,7 @@ from ..errors import DataError
 from .llava import LlavaReader
 from .passes.first_pass import Part
 from .passes.json_file import Record, Start
-from .passes.options import BuildOptions, RowOptions
-from .passes.report import LoadReport, OnError
+from .passes.options import LoadOptions, split_options
 from .passes.second_pass import build
 
 _FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # {{name}} is text, {name} a field
@@ -74,14 +73,7 @@ def load_image_folder(
     question: str,
     *,
     choices: Sequence[str] | None = None,
-    answer: str = "answer",
-    system: str | None = None,
-    on_error: OnError = "raise",
-    num_proc: int | None = None,
-    streaming: bool = False,
-    verify_images: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    report: LoadReport | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read a folder with a folder of images for each class.
 
@@ -96,25 +88,20 @@ def load_image_folder(
             `{name}`.
         choices: The classes in the order in which `{choices}` lists them, and others that have no images.
             Default: those that are there, sorted.
-        answer: Name of the column for the class.
-        system: A system message.
-        on_error: "raise" if there are files that are no images or lie in no class, naming up to ten;
-            "skip" them, and log how many and why; or a callable that gets each one's DataError.
-        num_proc: As in `LoadOptions`.
-        streaming: As in `LoadOptions`.
-        verify_images: As in `LoadOptions`.
-        cache_dir: As in `LoadOptions`.
-        report: As in `LoadOptions`.
+        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+            With `on_error="raise"`, files that are no images or lie in no class are named together, up to
+            ten. `drop` and `strings` find no field here.
 
     Returns:
-        Rows with the columns `prompt`, `images` (one) and the class, sorted by class and file.
+        Rows with the columns `prompt`, `images` (one) and the class as the answer, sorted by class and file.
 
     Raises:
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
+        TypeError: If a keyword is unknown.
         ValueError: If the question has another field than `{choices}`.
     """
-    options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    row_options, build_options = split_options(options)
     unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
     if unknown:
         raise ValueError(
@@ -136,10 +123,10 @@ def load_image_folder(
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
     listed = ", ".join(choices or classes)
     question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
-    source = FolderSource(root, files, question, LlavaReader(root, RowOptions(answer, system=system)))
-    if on_error == "raise":
+    source = FolderSource(root, files, question, LlavaReader(root, row_options))
+    if build_options.on_error == "raise":
         _refuse(source)
-    return build([Part(source)], options)
+    return build([Part(source)], build_options)
 
 
 def _files(root: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """Conversations as files write them: messages of blocks with the images in place, prompts and answers."""
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ..errors import DataError
@@ -32,6 +32,11 @@ _FOREIGN_MARKS = {
 def text_block(text: str) -> dict[str, Any]:
     """A block of text."""
     return {"type": "text", "text": text}
+
+
+@functools.cache
+def _pattern(mark: str) -> re.Pattern:
+    return re.compile(rf"(?:\r?\n)?{re.escape(mark)}(?:\r?\n)?")
 
 
 class Turns:
@@ -139,7 +144,7 @@ class Turns:
 
     def _marked(self, text: str) -> list[dict[str, Any]]:
         """The text in blocks, with an image block for each mark."""
-        first, *others = re.split(rf"(?:\r?\n)?{re.escape(self.mark)}(?:\r?\n)?", text)
+        first, *others = _pattern(self.mark).split(text)
         self.images += [None] * len(others)
         blocks = [text_block(first), *(block for piece in others for block in (IMAGE, text_block(piece)))]
         return [block for block in blocks if block["text"] != ""]
@@ -174,12 +179,12 @@ class ConversationReader:
     folder: str
     options: RowOptions
 
-    @cached_property
+    @functools.cached_property
     def root(self) -> ImageRoot:
         """Where paths of images begin."""
         return ImageRoot(self.folder, self.options.outside_images)
 
-    @cached_property
+    @functools.cached_property
     def kinds(self) -> dict[str, Kind]:
         """prompt, images, and the answer as asked for."""
         kinds = {"prompt": "messages", "images": "images"}

@@ -1,14 +1,7 @@
 """To the Hub: the complete folder of an adapter, and its upload. The only code that talks to the Hub."""
 
-from typing import TYPE_CHECKING
+from .push import push_adapter, push_folder
+from .save import save_adapter
+from .trainer_push import push_with_card
 
-from .._lazy import loaded_on_use
-
-# Loaded on first use: the command line asks this package for its arguments.
-if TYPE_CHECKING:
-    from .push import push_adapter as push_adapter
-    from .push import push_folder as push_folder
-    from .save import save_adapter as save_adapter
-    from .trainer_push import push_with_card as push_with_card
-else:
-    __getattr__, __dir__, __all__ = loaded_on_use(__name__)
+__all__ = ["push_adapter", "push_folder", "push_with_card", "save_adapter"]

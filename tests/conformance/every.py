@@ -22,6 +22,7 @@ REFUSED: dict[str, str] = {
     "mllama": "cross-attention to images, without get_image_features",
     "nemotron_h_omni": "its processor makes no text for an image by itself",
     "phi4_multimodal": "images in a format of its own, without get_image_features",
+    "pp_chart2table": "its processor has no image token",
 }
 
 # In these, stock's own numbers depend on padding or on a row's place in the batch.

@@ -7,8 +7,7 @@ import torch
 from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 
-from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
-from hf_vlm_rl.families import FAMILIES as ROWS
+from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel, VLMFamily
 from hf_vlm_rl.loading.quantization import decoder_only
 from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
 from tests.loading.internvl_chat.originals import write_original
@@ -91,7 +90,8 @@ def test_the_callers_config_is_left_as_it_is(checkpoint):
 )
 def test_unquantised_parts_default_to_the_compute_dtype(config, given, dtype):
     kwargs = {"quantization_config": BitsAndBytesConfig(**config)} | given
-    assert decoder_only(kwargs, ROWS["internvl"]).get("dtype") == dtype
+    family = VLMFamily("x", vision=(), projector=(), language="model", other=())
+    assert decoder_only(kwargs, family).get("dtype") == dtype
 
 
 def test_a_dict_is_read_as_a_config(checkpoint):

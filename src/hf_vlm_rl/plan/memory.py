@@ -11,7 +11,7 @@ from ..processing.images.store import ImageStore
 from .dry import Kernels
 from .settings import Run, Settings
 from .step import Prompt, Rollout, make_prompt, rollout_bytes, update_bytes
-from .weights import optimizer_bytes, quantised_layers, trained, weight_bytes
+from .weights import optimizer_bytes, parameter_counts, quantised_layers, trained, weight_bytes
 
 GIB = 1 << 30
 
@@ -35,6 +35,8 @@ class Memory:
         gathered: ZeRO-3: the layers that are whole at a time.
         prompt: Tokens of a prompt.
         image_tokens: Tokens of the prompt that its images take.
+        parameters: Parameters of the model without adapters.
+        active: Those that a token meets: fewer with experts. None: not known.
     """
 
     weights: dict[str, int] = field(hash=False)
@@ -46,6 +48,8 @@ class Memory:
     gathered: int
     prompt: int
     image_tokens: int
+    parameters: int
+    active: int | None
 
     @property
     def held(self) -> int:
@@ -80,6 +84,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     kernels = Kernels(torch.bfloat16 if mixed else None)
     with tempfile.TemporaryDirectory() as folder:
         policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
+        counts = parameter_counts(policy, policy.family.language)
         policy.base_model.sharing.mode = "auto" if run.sharing else False
         prompt = make_prompt(policy.processing_class, run)
         rows = settings.rows * settings.accumulation
@@ -87,7 +92,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         rollout = rollout_bytes(policy, prompt, prompts, rows, run.completion)
         model = prepare(policy, run, settings, kernels)
         peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion, mixed)
-    return _add_up(model, policy, run, settings, prompt, rollout, peak)
+    return _add_up(model, policy, run, settings, prompt, rollout, peak, counts)
 
 
 def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
@@ -101,7 +106,7 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
 
         # TRL: under ZeRO-3 adapters have the weights' dtype, and bfloat16 on 4-bit weights.
         single = run.sharding == "ddp" and settings.precision != "4bit"
-        config = policy.lora_config(r=run.rank, target=run.target)
+        config = policy.lora_config(r=run.rank, target=run.target, experts=run.experts)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
     if not (model is not policy and run.target == "all") and not run.vision:
         # With real weights the features of a frozen tower are computed once and kept, without a graph.
@@ -115,7 +120,14 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
 
 
 def _add_up(
-    model: Any, policy: Any, run: Run, settings: Settings, prompt: Prompt, rollout: Rollout, peak: int
+    model: Any,
+    policy: Any,
+    run: Run,
+    settings: Settings,
+    prompt: Prompt,
+    rollout: Rollout,
+    peak: int,
+    counts: tuple[int, int | None],
 ) -> Memory:
     four_bit = settings.precision == "4bit"
     weights = weight_bytes(model, four_bit)
@@ -149,4 +161,5 @@ def _add_up(
         gathered,
         prompt.tokens,
         prompt.image_tokens,
+        *counts,
     )

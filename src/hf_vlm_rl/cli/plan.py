@@ -25,7 +25,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", choices=["language", "language+projector", "all"], default="language", help="of LoRA"
     )
-    parser.add_argument("--experts", action="store_true", help="LoRA on fused experts as well")
     parser.add_argument("--full", action="store_true", help="train all weights but the vision tower's")
     parser.add_argument("--vision", action="store_true", help="with --full: train the vision tower, too")
     parser.add_argument("--beta", type=float, default=0.0, help="KL coefficient (default: 0)")
@@ -56,7 +55,6 @@ def run(options: argparse.Namespace) -> int:
         group=options.group,
         rank=None if options.full else options.rank,
         target=options.target,
-        experts=options.experts,
         vision=options.vision,
         beta=options.beta,
         optim=options.optim,

@@ -106,7 +106,7 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
 
         # TRL: under ZeRO-3 adapters have the weights' dtype, and bfloat16 on 4-bit weights.
         single = run.sharding == "ddp" and settings.precision != "4bit"
-        config = policy.lora_config(r=run.rank, target=run.target, experts=run.experts)
+        config = policy.lora_config(r=run.rank, target=run.target, experts=False)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
     if not (model is not policy and run.target == "all") and not run.vision:
         # With real weights the features of a frozen tower are computed once and kept, without a graph.

@@ -84,11 +84,8 @@ def paste(settings: Settings, run: Run) -> str:
         if settings.precision == "4bit"
         else f'dtype="{"float32" if settings.precision == "fp32" else "bfloat16"}"'
     )
-    experts = ", experts=True" if run.experts else ""
     adapter = (
-        ""
-        if run.rank is None
-        else f'peft_config = policy.lora_config(r={run.rank}, target="{run.target}"{experts})\n'
+        "" if run.rank is None else f'peft_config = policy.lora_config(r={run.rank}, target="{run.target}")\n'
     )
     return (
         f"policy = AutoVLMPolicy.from_pretrained(MODEL, {loading})\n{adapter}"

@@ -22,7 +22,6 @@ class Run:
         group: Completions of a prompt (`num_generations`), >= 2.
         rank: LoRA rank, > 0; None: all weights are trained, the vision tower aside.
         target: What LoRA adapts: "language", "language+projector" or "all".
-        experts: LoRA adapts fused experts as well.
         vision: Train the vision tower as well (without LoRA).
         beta: KL coefficient; above 0 and without LoRA, there is a reference model.
         optim: `TrainingArguments.optim`, one of `OPTIMIZERS`.
@@ -38,7 +37,6 @@ class Run:
     group: int = 8
     rank: int | None = 16
     target: str = "language"
-    experts: bool = False
     vision: bool = False
     beta: float = 0.0
     optim: str = "adamw_torch_fused"

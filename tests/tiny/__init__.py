@@ -1,27 +1,34 @@
-"""Tiny random checkpoints of the vision-language families, written without a network.
+"""Tiny random checkpoints of vision-language models, written without a network.
 
-``build(family, directory)`` leaves a directory that the plain Auto classes load: the family's
-stock ``...ForConditionalGeneration`` in float32, its generation config and its native processor.
+``build(model_type, directory)`` leaves a directory that the plain Auto classes load: the stock model
+in float32, its generation config and its native processor. ``FAMILIES`` are the twelve with a row in
+the package, ``EVERY`` all that can be built.
 """
 
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForImageTextToText, GenerationConfig
+from transformers import AutoModelForImageTextToText, AutoModelForMultimodalLM, GenerationConfig
 
-from .families import FAMILIES, Recipe, recipe
+from .families import EVERY, FAMILIES, Recipe, recipe
 from .weights import randomise
 
-__all__ = ["FAMILIES", "Recipe", "build", "recipe"]
+__all__ = ["EVERY", "FAMILIES", "Recipe", "auto_class", "build", "recipe"]
 
 
-def build(family: str, directory: Path, seed: int = 0) -> Path:
-    """Write a random checkpoint of ``family``, a ``config.model_type``, to ``directory``."""
+def auto_class(config) -> type:
+    """The Auto class that loads models of ``config``: image-text-to-text, or multimodal where it has none."""
+    mapped = type(config) in AutoModelForImageTextToText._model_mapping
+    return AutoModelForImageTextToText if mapped else AutoModelForMultimodalLM
+
+
+def build(model_type: str, directory: Path, seed: int = 0) -> Path:
+    """Write a random checkpoint of ``model_type``, a ``config.model_type``, to ``directory``."""
     directory = Path(directory)
-    made = recipe(family)
+    made = recipe(model_type)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = AutoModelForImageTextToText.from_config(made.config, dtype=torch.float32)
+        model = auto_class(made.config).from_config(made.config, dtype=torch.float32)
     randomise(model, seed)
     tokenizer = made.processor.tokenizer
     model.generation_config = GenerationConfig(
@@ -29,6 +36,6 @@ def build(family: str, directory: Path, seed: int = 0) -> Path:
         eos_token_id=made.stop_ids[0] if len(made.stop_ids) == 1 else list(made.stop_ids),
         pad_token_id=tokenizer.pad_token_id,
     )
-    model.save_pretrained(directory)
+    model.save_pretrained(directory, save_original_format=made.original_format)
     made.processor.save_pretrained(directory)
     return directory

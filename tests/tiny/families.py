@@ -1,8 +1,9 @@
-"""The twelve families: which recipe makes which ``config.model_type``."""
+"""Which recipe makes which ``config.model_type``: twelve by hand, the others by outline."""
 
 from collections.abc import Callable
 
 from . import llava, qwen, siglip, tiled
+from .every import OUTLINES, outlined
 from .recipe import Recipe
 
 _RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -21,8 +22,9 @@ _RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 FAMILIES: tuple[str, ...] = tuple(_RECIPES)
+EVERY: tuple[str, ...] = (*FAMILIES, *OUTLINES)
 
 
-def recipe(family: str) -> Recipe:
-    """The configuration and processor of a family's tiny checkpoint."""
-    return _RECIPES[family]()
+def recipe(model_type: str) -> Recipe:
+    """The configuration and processor of the tiny checkpoint of ``model_type``."""
+    return _RECIPES[model_type]() if model_type in _RECIPES else outlined(model_type)

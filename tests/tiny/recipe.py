@@ -16,6 +16,8 @@ class Recipe:
     config: PreTrainedConfig
     processor: ProcessorMixin
     stop_ids: tuple[int, ...]
+    # Whether to save in the layout of the original checkpoint, as `save_pretrained` does by default.
+    original_format: bool = True
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, *words: str) -> tuple[int, ...]:

@@ -39,6 +39,13 @@ QWEN2_VL = _QWEN_BLOCKS + _DEFAULT_SYSTEM + _CHATML
 QWEN3_VL = _QWEN_BLOCKS + _CHATML
 ONEVISION = _blocks("'<image>\\n'", "'<video>\\n'") + _CHATML
 
+
+def chatml(image: str) -> str:
+    """A ChatML template that writes ``image`` for each image."""
+    literal = image.replace("\\", "\\\\").replace("'", "\\'")
+    return _blocks(f"'{literal}'") + _CHATML
+
+
 # A leading system turn goes into the first user turn.
 _SYSTEM_FIRST = (
     "{%- if messages[0].role == 'system' -%}"

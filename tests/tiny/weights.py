@@ -19,7 +19,9 @@ def randomise(model: nn.Module, seed: int) -> None:
     from its start.
     """
     words = model.get_input_embeddings().weight
-    tied = model.get_output_embeddings().weight is words
+    output = model.get_output_embeddings()
+    # Models that wrap a whole language model name no output embeddings of their own.
+    tied = output is not None and output.weight is words
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
@@ -31,6 +33,9 @@ def randomise(model: nn.Module, seed: int) -> None:
                 parameter.copy_(noise * 0.5)
             elif parameter.dim() == 1:
                 parameter.add_(noise * 0.1)
+            elif parameter.dim() == 3 and "experts" in name:
+                # One matrix an expert, stored as input by output or the other way round.
+                parameter.copy_(noise * (1.2 / parameter[0].numel() ** 0.25))
             else:
                 parameter.copy_(noise * (1.2 / math.sqrt(parameter[0].numel())))
             if tied and name.endswith("language_model.norm.weight"):

@@ -94,7 +94,10 @@ OUTLINES: dict[str, Outline] = {
     "lfm2_vl": Outline(
         _IMAGE,
         more_words=("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
-        config={"vision_config": {"vision_use_head": False}},
+        config={
+            "text_config": {"layer_types": ["conv", "full_attention"]},
+            "vision_config": {"vision_use_head": False},
+        },
     ),
     "lighton_ocr": Outline(
         {"image": "<|image_pad|>", "image_break": "<|vision_pad|>", "image_end": "<|vision_end|>"}

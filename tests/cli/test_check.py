@@ -3,11 +3,14 @@
 import json
 import re
 import shutil
+import warnings
 
 import pytest
 
 from hf_vlm_rl.cli import main
+from hf_vlm_rl.families import FAMILIES as ROWS
 from tests.images import photo
+from tests.mixtures import ROWS as MIXTURE_ROWS
 from tests.tiny import FAMILIES
 
 
@@ -47,6 +50,21 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert "What is it?" in found["template"]
     assert found["LoRA"] == f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
     assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
+
+
+def test_experts_are_counted_apart(without_weights, monkeypatch, capsys):
+    monkeypatch.setitem(ROWS, "qwen3_vl_moe", MIXTURE_ROWS["qwen3_vl_moe"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert main(["check", str(without_weights("qwen3_vl_moe"))]) == 0
+    found = printed(capsys)
+    total, active = re.fullmatch(r"([\d,]+), ([\d,]+) active for a token", found["parameters"]).groups()
+    # Two of four experts, of 3 x 64 x 32 weights in each of two layers, are not chosen.
+    assert int(total.replace(",", "")) - int(active.replace(",", "")) == 2 * 2 * 3 * 64 * 32
+    assert found["LoRA"] == (
+        "8 linear layers of the decoder; not model.language_model.layers.*.mlp.experts.gate_up_proj, "
+        "model.language_model.layers.*.mlp.experts.down_proj unless experts=True"
+    )
 
 
 def test_a_larger_image_has_more_tokens(without_weights, capsys):

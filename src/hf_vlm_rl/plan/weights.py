@@ -70,11 +70,11 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
 
 
 def quantised_layers(policy: Any) -> dict[int, torch.Tensor]:
-    """Weights that bitsandbytes quantises, by id: the decoder's linear layers."""
+    """Weights that bitsandbytes quantises, by id: the decoder's linear layers, of exactly that class."""
     return {
         id(module.weight): module.weight
         for name, module in policy.named_modules()
-        if isinstance(module, nn.Linear) and ".lora_" not in name and below(name, [policy.family.language])
+        if type(module) is nn.Linear and ".lora_" not in name and below(name, [policy.family.language])
     }
 
 

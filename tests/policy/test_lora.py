@@ -3,7 +3,10 @@
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
+from torch import nn
 
+from hf_vlm_rl import VLMFamily
+from hf_vlm_rl.families import FAMILIES as ROWS
 from tests.tiny import FAMILIES
 
 from ..loading.adapters.models import encoded, logits
@@ -111,3 +114,17 @@ def test_a_projector_without_linear_layers_is_named(policy_for):
     policy = policy_for("gemma3")
     with pytest.raises(ValueError, match=r'no linear layer .* modules_to_save=\["projector"\]'):
         policy.lora_config(target="language+projector")
+
+
+def test_layers_that_attention_only_reads_are_no_targets(policy_for, monkeypatch):
+    """torch's attention reads the weights of its `out_proj` and never calls it, nor an adapter on it."""
+    monkeypatch.setitem(ROWS, "aria", VLMFamily("aria"))
+    policy = policy_for("aria")
+    config = policy.lora_config(r=2, target="language+projector", experts=True, init_lora_weights=False)
+    attention = policy.get_submodule("model.multi_modal_projector.cross_attn.multihead_attn")
+    assert isinstance(attention, nn.MultiheadAttention)
+    model = get_peft_model(policy, config)
+    model(**encoded(policy.processing_class)).logits.log_softmax(-1)[:, ::3].mean().backward()
+    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
+    assert any("multi_modal_projector" in name for name in trained)
+    assert [name for name, grad in trained.items() if grad is None or not grad.any()] == []

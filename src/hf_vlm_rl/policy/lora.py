@@ -102,13 +102,13 @@ def _targets(policy: Any, target: str) -> list[str]:
         parts += family.projector
     if target == "all":
         parts.append(family.vision)
-    choosing = routers(policy, family.language)
+    left_out = routers(policy, family.language) | _read_by_attention(policy)
     names = [
         name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()
         if isinstance(module, nn.Linear) and below(name, parts) and ".lora_" not in name
     ]
-    names = [name for name in names if name not in choosing]
+    names = [name for name in names if name not in left_out]
     if not names:
         raise ValueError(
             f"No linear layer below {parts} of {type(policy).__name__}. "
@@ -120,6 +120,12 @@ def _targets(policy: Any, target: str) -> list[str]:
             'target="language", modules_to_save=["projector"].'
         )
     return names
+
+
+def _read_by_attention(policy: Any) -> set[str]:
+    """The linear layers that torch's attention never calls: it reads their weights, without an adapter."""
+    attention = (name for name, module in policy.named_modules() if isinstance(module, nn.MultiheadAttention))
+    return {f"{name}.out_proj" for name in attention}
 
 
 def _experts(policy: Any, experts: bool | None, targeted: Collection[str]) -> list[str]:

@@ -103,10 +103,14 @@ def _targets(policy: Any, target: str) -> list[str]:
     if target == "all":
         parts.append(family.vision)
     left_out = routers(policy, family.language) | _read_by_attention(policy)
+    head = policy.get_output_embeddings()  # inside the decoder's path where that holds a whole language model
     names = [
         name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()
-        if isinstance(module, nn.Linear) and below(name, parts) and ".lora_" not in name
+        if isinstance(module, nn.Linear)
+        and below(name, parts)
+        and ".lora_" not in name
+        and module is not head
     ]
     names = [name for name in names if name not in left_out]
     if not names:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import pad
 
 from hf_vlm_rl.families import FAMILIES
 from tests.conformance.cases import native, one_image, tickets, two_images
@@ -24,12 +25,8 @@ def sft_batch(batch) -> dict:
     """Two prompts twice, each with six tokens of its own, which are the labels."""
     answers = torch.randint(100, 300, (4, 6), generator=torch.Generator().manual_seed(0))
     ids = torch.cat([batch["input_ids"], answers], dim=1)
-    longer = {
-        "input_ids": ids,
-        "attention_mask": torch.nn.functional.pad(batch["attention_mask"], (0, 6), value=1),
-    }
-    if "mm_token_type_ids" in batch:
-        longer["mm_token_type_ids"] = torch.nn.functional.pad(batch["mm_token_type_ids"], (0, 6))
+    longer = {name: pad(batch[name], (0, 6)) for name in batch if name.endswith("token_type_ids")}
+    longer |= {"input_ids": ids, "attention_mask": pad(batch["attention_mask"], (0, 6), value=1)}
     labels = ids.clone()
     labels[:, :-6] = -100
     return dict(batch) | longer | {"labels": labels, "use_cache": False}

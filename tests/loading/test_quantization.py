@@ -75,10 +75,14 @@ def test_fused_experts_stay_as_they_are_and_are_named(model_type, checkpoint, mo
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         policy = quantised(checkpoint(model_type))
-    language = dict(policy.get_submodule(policy.family.language).named_parameters())
-    assert {
-        name.removesuffix(".weight") for name, w in language.items() if w.dtype == torch.uint8
-    } == decoder.layers
+    path = f"{policy.family.language}."
+    language = {
+        name.removeprefix(path).removeprefix("model."): weight
+        for name, weight in policy.named_parameters()
+        if name.startswith(path)
+    }
+    packed = {name.removesuffix(".weight") for name, w in language.items() if w.dtype == torch.uint8}
+    assert packed == decoder.layers
     assert {language[name].dtype for name in decoder.experts} <= {torch.float32}
     messages = [str(warning.message) for warning in caught if "bitsandbytes" in str(warning.message)]
     number = sum(language[name].numel() for name in decoder.experts)

@@ -2,29 +2,6 @@
 
 from dataclasses import dataclass
 
-from hf_vlm_rl import VLMFamily
-
-_QWEN = {
-    "vision": "model.visual",
-    "projector": ("model.visual.merger",),
-    "token_types": "mm_token_type_ids",
-    "grids": True,
-}
-ROWS = {
-    row.model_type: row
-    for row in (
-        VLMFamily(
-            "qwen3_vl_moe",
-            **(_QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")}),
-        ),
-        VLMFamily("qwen3_5", **_QWEN),
-        VLMFamily("qwen3_5_moe", **_QWEN),
-        VLMFamily("glm4v_moe", **_QWEN),
-        VLMFamily("kimi_k25", projector=("model.mm_projector",), grids=True),
-        VLMFamily("lfm2_vl"),
-    )
-}
-
 
 @dataclass(frozen=True)
 class Decoder:
@@ -69,6 +46,14 @@ DECODERS = {
         _each("self_attn", *_ATTENTION) | _DENSE_THEN_SHARED, _below("1.mlp.experts", *_FUSED)
     ),
     "kimi_k25": Decoder(_each("self_attn", *_LATENT) | _DENSE_THEN_SHARED, _below("1.mlp.experts", *_FUSED)),
+    "ernie4_5_vl_moe": Decoder(
+        _each("self_attn", *_ATTENTION) | _DENSE_THEN_SHARED,
+        _below("1.mlp.text_moe.experts", *_FUSED) | _below("1.mlp.vision_moe.experts", *_FUSED),
+    ),
+    "llama4": Decoder(
+        _each("self_attn", *_ATTENTION) | _each("feed_forward.shared_expert", *_GATED),
+        _each("feed_forward.experts", *_FUSED),
+    ),
     "lfm2_vl": Decoder(
         _SHORT
         | _below("1.self_attn", "q_proj", "k_proj", "v_proj", "out_proj")

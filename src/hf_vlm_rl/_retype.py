@@ -25,7 +25,11 @@ class Retyped:
 
     # The stock name leads pickle to the stock class, so say how to find this one.
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        return (_new, (self._stock_class, self._mixin), *super().__reduce_ex__(protocol)[2:])
+        stock, mixins = type(self), []
+        while issubclass(stock, Retyped):
+            mixins.insert(0, stock._mixin)  # noqa: SLF001 - this class's own
+            stock = stock._stock_class  # noqa: SLF001 - this class's own
+        return (_new, (stock, *mixins), *super().__reduce_ex__(protocol)[2:])
 
 
 def retype(obj: T, mixin: type[Retyped]) -> T:
@@ -76,6 +80,7 @@ def retyped_class(stock: type, mixin: type[Retyped]) -> type:
     return type(stock.__name__, (mixin, stock), members)
 
 
-def _new(stock: type, mixin: type[Retyped]) -> Any:
-    cls = retyped_class(stock, mixin)
-    return cls.__new__(cls)
+def _new(stock: type, *mixins: type[Retyped]) -> Any:
+    for mixin in mixins:
+        stock = retyped_class(stock, mixin)
+    return stock.__new__(stock)

@@ -8,9 +8,7 @@ import warnings
 import pytest
 
 from hf_vlm_rl.cli import main
-from hf_vlm_rl.families import FAMILIES as ROWS
 from tests.images import photo
-from tests.mixtures import ROWS as MIXTURE_ROWS
 from tests.tiny import FAMILIES
 
 
@@ -52,8 +50,7 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
 
 
-def test_experts_are_counted_apart(without_weights, monkeypatch, capsys):
-    monkeypatch.setitem(ROWS, "qwen3_vl_moe", MIXTURE_ROWS["qwen3_vl_moe"])
+def test_experts_are_counted_apart(without_weights, capsys):
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         assert main(["check", str(without_weights("qwen3_vl_moe"))]) == 0
@@ -65,6 +62,18 @@ def test_experts_are_counted_apart(without_weights, monkeypatch, capsys):
         "8 linear layers of the decoder; not model.language_model.layers.*.mlp.experts.gate_up_proj, "
         "model.language_model.layers.*.mlp.experts.down_proj unless experts=True"
     )
+
+
+def test_a_derived_family_is_shown_and_compared_on_request(checkpoint, capsys):
+    assert main(["check", str(checkpoint("minicpmv4_7")), "--weights"]) == 0
+    found = printed(capsys)
+    assert found["family"].startswith("minicpmv4_7, compared with stock when it is loaded")
+    assert "vision=model.vision_tower" in found["derived"]
+    assert "companions=target_sizes; grids; language=model.language_model" in found["derived"]
+    assert float(re.search(r"by (\S+) of", found["off stock"])[1]) < 2e-5
+    assert "disagree" not in found["stock batches"]
+    assert main(["check", str(checkpoint("internvl"))]) == 0
+    assert printed(capsys)["family"] == "internvl, equal to stock in this package's tests"
 
 
 def test_a_larger_image_has_more_tokens(without_weights, capsys):

@@ -10,12 +10,10 @@ from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
-from hf_vlm_rl.families import FAMILIES as ROWS
 from hf_vlm_rl.loading.quantization import decoder_only
 from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
 from tests.loading.internvl_chat.originals import write_original
 from tests.mixtures import DECODERS
-from tests.mixtures import ROWS as MIXTURE_ROWS
 from tests.tiny import FAMILIES
 
 from .adapters.models import EIGHT, FOUR, encoded, kinds, logits, quantised
@@ -68,9 +66,8 @@ def test_an_empty_list_skips_nothing(checkpoint):
 
 
 @pytest.mark.parametrize("model_type", DECODERS)
-def test_fused_experts_stay_as_they_are_and_are_named(model_type, checkpoint, monkeypatch):
+def test_fused_experts_stay_as_they_are_and_are_named(model_type, checkpoint):
     """Shared experts are linear layers; the convolutions of hybrid decoders are neither."""
-    monkeypatch.setitem(ROWS, model_type, MIXTURE_ROWS[model_type])
     decoder = DECODERS[model_type]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -110,9 +107,9 @@ def test_the_callers_config_is_left_as_it_is(checkpoint):
         (EIGHT, {}, None),
     ],
 )
-def test_unquantised_parts_default_to_the_compute_dtype(config, given, dtype):
+def test_unquantised_parts_default_to_the_compute_dtype(config, given, dtype, policy_for):
     kwargs = {"quantization_config": BitsAndBytesConfig(**config)} | given
-    assert decoder_only(kwargs, ROWS["internvl"]).get("dtype") == dtype
+    assert decoder_only(kwargs, policy_for("internvl").family).get("dtype") == dtype
 
 
 def test_a_dict_is_read_as_a_config(checkpoint):
@@ -125,7 +122,7 @@ def test_a_compute_dtype_reaches_tower_projector_and_head(checkpoint):
     config = BitsAndBytesConfig(**FOUR, bnb_4bit_compute_dtype=torch.bfloat16)
     policy = AutoVLMPolicy.from_pretrained(checkpoint("internvl"), quantization_config=config)
     weights = dict(policy.named_parameters())
-    for part in (policy.family.vision, *policy.family.projector, "lm_head"):
+    for part in (*policy.family.vision, *policy.family.projector, "lm_head"):
         assert {w.dtype for name, w in weights.items() if name.startswith(part)} == {torch.bfloat16}
 
 

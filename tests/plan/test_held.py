@@ -1,16 +1,16 @@
 """Weights, adapter, optimizer and cache are counted exactly."""
 
+import dataclasses
+
 import pytest
 import torch
 from peft import get_peft_model
 from torch.utils._pytree import tree_leaves
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families import FAMILIES as ROWS
 from hf_vlm_rl.plan import Run, Settings, estimate
 from hf_vlm_rl.plan.step import make_prompt
 from hf_vlm_rl.plan.weights import four_bit_bytes, optimizer_bytes, weight_bytes
-from tests.mixtures import ROWS as MIXTURE_ROWS
 from tests.tiny import FAMILIES, recipe
 
 RUN = Run(image=(112, 56), text=8, completion=16, group=4)
@@ -72,8 +72,7 @@ def test_the_cache_holds_a_shared_prompt_once(read):
 
 
 @pytest.mark.parametrize("model_type", ["qwen3_5", "lfm2_vl"])
-def test_the_cache_of_a_hybrid_decoder_is_that_of_a_real_model(model_type, read, monkeypatch):
-    monkeypatch.setitem(ROWS, model_type, MIXTURE_ROWS[model_type])
+def test_the_cache_of_a_hybrid_decoder_is_that_of_a_real_model(model_type, read):
     rollout = estimate(read(model_type), RUN, SETTINGS).rollout
     model = real_model(model_type, torch.bfloat16)
     prompt = make_prompt(model.processing_class, RUN)
@@ -97,3 +96,13 @@ def test_training_all_weights_has_a_reference_only_with_a_kl_term(read):
     bound = estimate(read("internvl"), Run(**vars(RUN) | {"rank": None, "beta": 0.1}), SETTINGS)
     assert free.reference == 0
     assert bound.reference == sum(bound.weights.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_has_as_many_images_as_the_run(read, family):
+    runs = [dataclasses.replace(RUN, images=images) for images in (0, 1, 2)]
+    none, one, two = [estimate(read(family), run, SETTINGS).image_tokens for run in runs]
+    assert none == 0
+    # LLaVA-OneVision takes one image in tiles, and several without.
+    assert two == 2 * one > 0 or family == "llava_onevision"
+    assert two > 0

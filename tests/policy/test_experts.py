@@ -9,20 +9,13 @@ from peft import PeftModel, get_peft_model
 from torch import nn
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families import FAMILIES
 from hf_vlm_rl.policy.experts import fused_experts, routers
 from tests.loading.adapters.models import encoded, logits
-from tests.mixtures import DECODERS, MIXTURES, ROWS
+from tests.mixtures import DECODERS, MIXTURES
 from tests.tiny import auto_class, recipe
 
 # Two layers, one adapter each: differences of a merge are rounding of weights of about one.
 MERGED = 1e-3
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch):
-    for model_type, row in ROWS.items():
-        monkeypatch.setitem(FAMILIES, model_type, row)
 
 
 def inside(policy, name: str) -> str:

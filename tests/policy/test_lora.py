@@ -5,8 +5,6 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import nn
 
-from hf_vlm_rl import VLMFamily
-from hf_vlm_rl.families import FAMILIES as ROWS
 from tests.tiny import FAMILIES
 
 from ..loading.adapters.models import encoded, logits
@@ -116,9 +114,8 @@ def test_a_projector_without_linear_layers_is_named(policy_for):
         policy.lora_config(target="language+projector")
 
 
-def test_layers_that_attention_only_reads_are_no_targets(policy_for, monkeypatch):
+def test_layers_that_attention_only_reads_are_no_targets(policy_for):
     """torch's attention reads the weights of its `out_proj` and never calls it, nor an adapter on it."""
-    monkeypatch.setitem(ROWS, "aria", VLMFamily("aria"))
     policy = policy_for("aria")
     config = policy.lora_config(r=2, target="language+projector", experts=True, init_lora_weights=False)
     attention = policy.get_submodule("model.multi_modal_projector.cross_attn.multihead_attn")

@@ -4,23 +4,15 @@ import pytest
 import torch
 from torch.nn.functional import pad
 
-from hf_vlm_rl.families import FAMILIES
 from tests.conformance.cases import native, one_image, tickets, two_images
-from tests.mixtures import ROWS
 
 # Kimi's decoder records router logits; the model around it gives none.
-WITH_LOSS = ["qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe"]
+WITH_LOSS = ["qwen3_vl_moe", "qwen3_5_moe", "glm4v_moe", "ernie4_5_vl_moe"]
 ALL = [*WITH_LOSS, "kimi_k25"]
 # The others' decoders share no prompts at all.
 SHARED = ["qwen3_vl_moe", "glm4v_moe", "kimi_k25"]
 # Rows of one prompt, packed or not, sum in other orders.
 ATOL = 2e-5
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch):
-    for model_type, row in ROWS.items():
-        monkeypatch.setitem(FAMILIES, model_type, row)
 
 
 def sft_batch(batch) -> dict:

@@ -1,8 +1,8 @@
 """Tiny random checkpoints of vision-language models, written without a network.
 
 ``build(model_type, directory)`` leaves a directory that the plain Auto classes load: the stock model
-in float32, its generation config and its native processor. ``FAMILIES`` are the twelve with a row in
-the package, ``EVERY`` all that can be built.
+in float32, its generation config and its native processor. ``FAMILIES`` are the twelve whose recipes
+are written by hand, in the style of their originals; ``EVERY`` are all that can be built.
 """
 
 from pathlib import Path
@@ -13,7 +13,21 @@ from transformers import AutoModelForImageTextToText, AutoModelForMultimodalLM, 
 from .families import EVERY, FAMILIES, Recipe, recipe
 from .weights import randomise
 
-__all__ = ["EVERY", "FAMILIES", "Recipe", "auto_class", "build", "recipe"]
+# Newer classes whose trainers run on every TRL lane: experts, hybrids, their own positions and masks.
+NEWER = (
+    "qwen3_5_moe",
+    "qwen3_vl_moe",
+    "gemma4",
+    "glm4v_moe",
+    "kimi_k25",
+    "llama4",
+    "lfm2_vl",
+    "minicpmv4_7",
+    "molmo2",
+    "ernie4_5_vl_moe",
+)
+
+__all__ = ["EVERY", "FAMILIES", "NEWER", "Recipe", "auto_class", "build", "recipe"]
 
 
 def auto_class(config) -> type:

@@ -7,21 +7,14 @@ import pytest
 import torch
 from trl import GRPOConfig
 
-from hf_vlm_rl.families import FAMILIES
 from tests.loading.adapters.models import quantised
-from tests.mixtures import DECODERS, ROWS
+from tests.mixtures import DECODERS
 from tests.trainers.runs import flat, grpo, logs, mixture, parameters, preferences, sft, split_by_change
 
 pytestmark = pytest.mark.trl
 
 GRPO_HAS_ROUTER_LOSS = "router_aux_loss_coef" in inspect.signature(GRPOConfig).parameters
 needs_router_loss = pytest.mark.skipif(not GRPO_HAS_ROUTER_LOSS, reason="GRPO of this TRL has no router loss")
-
-
-@pytest.fixture(autouse=True)
-def rows(monkeypatch):
-    for model_type, row in ROWS.items():
-        monkeypatch.setitem(FAMILIES, model_type, row)
 
 
 @needs_router_loss

@@ -1,49 +1,83 @@
 """`VLMFamily`: everything the library knows about one kind of model, as data."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass, fields, replace
+from typing import Any, Self
 
 from .box_format import BoxFormat
+
+PATHS = ("vision", "projector", "other", "token_types", "companions")
 
 
 @dataclass(frozen=True)
 class VLMFamily:
-    """One row per `config.model_type`.
+    """What is known of the models of one `config.model_type`.
+
+    A field that is None is derived from the model and its native processor when a checkpoint is loaded
+    (`derive_parts`, `derive_inputs`); `policy.family` has no None. A value that is written wins.
 
     Module paths are relative to the `...ForConditionalGeneration` model.
 
     Attributes:
         model_type: `config.model_type`, verbatim.
-        vision: Module that turns pixels into vision features.
+        vision: Modules that turn pixels into vision features.
         projector: Modules between the vision tower and the decoder.
         language: The text decoder, without embeddings of other modalities and without the head.
-        token_types: Name of the per-token input that marks image tokens with 1, if the backbone
-            takes one.
-        grids: The backbone takes `image_grid_thw` and computes 3-D positions (mRoPE) from it.
+        other: Modules of other modalities (audio towers, image generators), which no image reaches.
+        token_types: Names of the backbone's inputs that say of each token what kind it is; the native
+            processor's `create_*` makes them of the ids.
+        companions: Names of the image processor's outputs that the backbone takes beside the features
+            (grids, sizes).
+        grids: The backbone makes positions in several dimensions (mRoPE) of the images' companions.
         prefix_attention: Prompt tokens attend to each other in both directions, completion tokens
             causally. Tickets then also carry where the prompt ends.
         alone_differs: An image is processed differently when it is the only one of its row.
-        least_tokens: Fewest tokens of an image that the stock backbone can encode.
         needs_image: The native processor refuses rows without an image.
+        packs: Images whose tensors agree in every dimension but the first may go through the vision tower
+            together, one behind the other.
+        processor_options: `from_pretrained` option to the image processor's own name for it.
+        least_tokens: Fewest tokens of an image that the stock backbone can encode.
         counts_by_size: An image's width and height alone decide how many tokens it has, so that
             `prompt_lengths` need not decode it.
-        processor_options: `from_pretrained` option to the image processor's own name for it.
         boxes: How its models write boxes, if their makers say so; see `BoxCoordinates`.
         note: One sentence for the support matrix.
+
+    Raises:
+        TypeError: If a field that holds several names is one string.
     """
 
     model_type: str
-    vision: str = "model.vision_tower"
-    projector: tuple[str, ...] = ("model.multi_modal_projector",)
-    language: str = "model.language_model"
-    token_types: Literal["mm_token_type_ids", "token_type_ids"] | None = None
-    grids: bool = False
-    prefix_attention: bool = False
-    alone_differs: bool = False
+    vision: tuple[str, ...] | None = None
+    projector: tuple[str, ...] | None = None
+    language: str | None = None
+    other: tuple[str, ...] | None = None
+    token_types: tuple[str, ...] | None = None
+    companions: tuple[str, ...] | None = None
+    grids: bool | None = None
+    prefix_attention: bool | None = None
+    alone_differs: bool | None = None
+    needs_image: bool | None = None
+    packs: bool | None = None
+    processor_options: Mapping[str, str] | None = None
     least_tokens: int = 1
-    needs_image: bool = False
     counts_by_size: bool = False
-    processor_options: Mapping[str, str] = field(default_factory=dict)
     boxes: BoxFormat | None = None
     note: str = ""
+
+    def __post_init__(self) -> None:
+        for name in PATHS:
+            value = getattr(self, name)
+            if isinstance(value, str):
+                raise TypeError(f"Got {name}={value!r}. Expected a tuple: {name}=({value!r},).")
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Names of the fields that are to be derived."""
+        # Boxes need no deriving: None says that the makers document none.
+        return frozenset(field.name for field in fields(self) if getattr(self, field.name) is None) - {
+            "boxes"
+        }
+
+    def completed(self, derived: Mapping[str, Any]) -> Self:
+        """A copy in which `derived` values stand where nothing is written."""
+        return replace(self, **{name: derived[name] for name in self.missing & derived.keys()})

@@ -7,9 +7,10 @@ that names a `VLMFamily` or a list of them.
 import functools
 from importlib.metadata import entry_points
 
-from ..errors import UnsupportedModelError
 from .family import VLMFamily
 from .table import FAMILIES
+
+_BUILT_IN = tuple(FAMILIES.values())
 
 ENTRY_POINT_GROUP = "hf_vlm_rl.families"
 
@@ -34,27 +35,16 @@ def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
     FAMILIES[family.model_type] = family
 
 
-def family_for(model_type: str | None, source: str) -> VLMFamily:
-    """The row of a `config.model_type`.
-
-    Args:
-        model_type: As in config.json.
-        source: The model's id or path, for the message.
-
-    Raises:
-        UnsupportedModelError: If there is no such row.
-    """
+def family_for(model_type: str) -> VLMFamily:
+    """The written row of a `config.model_type`; one without any facts where nobody wrote one."""
     if model_type not in FAMILIES:
         _load_entry_points()
-    if model_type in FAMILIES:
-        return FAMILIES[model_type]
-    raise UnsupportedModelError(
-        f"{source!r} has model_type {model_type!r}, which no family describes. Known: "
-        f"{', '.join(sorted(FAMILIES))}. If transformers has this model and its forward takes "
-        "`mm_encoder_outputs`, describe it once: "
-        f"AutoVLMPolicy.register_family(VLMFamily(model_type={model_type!r}, vision=..., "
-        "projector=(...,), language=...)). docs/adding-a-family.md lists the fields."
-    )
+    return FAMILIES.get(model_type) or VLMFamily(model_type)
+
+
+def is_built_in(model_type: str) -> bool:
+    """Whether a type's row is one of this package, whose tests cover it."""
+    return FAMILIES.get(model_type) in _BUILT_IN
 
 
 @functools.cache

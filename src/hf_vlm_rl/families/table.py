@@ -1,23 +1,9 @@
-"""The built-in families: a dict that reads from top to bottom."""
+"""The written rows: what neither a model nor its processor tells."""
 
 from .box_format import BoxFormat
 from .family import VLMFamily
 
-_PIXELS = {"min_pixels": "min_pixels", "max_pixels": "max_pixels"}
-_QWEN = {
-    "vision": "model.visual",
-    "projector": ("model.visual.merger",),
-    "token_types": "mm_token_type_ids",
-    "grids": True,
-    "counts_by_size": True,
-    "processor_options": _PIXELS,
-}
-_IDEFICS = {
-    "vision": "model.vision_model",
-    "projector": ("model.connector",),
-    "language": "model.text_model",
-    "counts_by_size": True,
-}
+_TILES = "Tiles with row and column marks."
 
 FAMILIES: dict[str, VLMFamily] = {
     family.model_type: family
@@ -25,23 +11,29 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily(
             "internvl",
             counts_by_size=True,
-            processor_options={"min_tiles": "min_patches", "max_tiles": "max_patches"},
             boxes=BoxFormat(1000, "ref"),
             note="Dynamic tiles plus a thumbnail.",
         ),
         VLMFamily(
-            "qwen2_vl", **_QWEN, boxes=BoxFormat(1000, "points"), note="Any resolution; 3-D positions."
+            "qwen2_vl",
+            counts_by_size=True,
+            boxes=BoxFormat(1000, "points"),
+            note="Any resolution; 3-D positions.",
         ),
-        VLMFamily("qwen2_5_vl", **_QWEN, boxes=BoxFormat(None), note="Any resolution; 3-D positions."),
+        VLMFamily(
+            "qwen2_5_vl",
+            counts_by_size=True,
+            boxes=BoxFormat(None),
+            note="Any resolution; 3-D positions.",
+        ),
         VLMFamily(
             "qwen3_vl",
-            **(_QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")}),
+            counts_by_size=True,
             boxes=BoxFormat(1000),
             note="Any resolution; 3-D positions; features enter several decoder layers.",
         ),
         VLMFamily(
             "gemma3",
-            token_types="token_type_ids",
             counts_by_size=True,
             note="Image tokens attend to each other in both directions.",
         ),
@@ -49,12 +41,11 @@ FAMILIES: dict[str, VLMFamily] = {
         VLMFamily("llava_next", counts_by_size=True, note="Any-resolution tiles."),
         VLMFamily(
             "llava_onevision",
-            alone_differs=True,
             counts_by_size=True,
             note="Any-resolution tiles for a row's only image, one tile each for several.",
         ),
-        VLMFamily("idefics3", **_IDEFICS, note="Tiles with row and column marks."),
-        VLMFamily("smolvlm", **_IDEFICS, note="Tiles with row and column marks."),
+        VLMFamily("idefics3", counts_by_size=True, note=_TILES),
+        VLMFamily("smolvlm", counts_by_size=True, note=_TILES),
         VLMFamily(
             "mistral3",
             least_tokens=2,
@@ -63,9 +54,6 @@ FAMILIES: dict[str, VLMFamily] = {
         ),
         VLMFamily(
             "paligemma",
-            token_types="token_type_ids",
-            prefix_attention=True,
-            needs_image=True,
             counts_by_size=True,
             boxes=BoxFormat(1023, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",

@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from ..families import VLMFamily
-from ..families.registry import family_for, register_family
+from ..families.registry import is_built_in, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
 from ..processing.chat_template import end_of_turn
@@ -22,7 +20,8 @@ from .formats import ORIGINAL_FORMATS
 from .image_options import check_bounds, image_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
-from .stock import family_of, load_processor, stock_class
+from .self_check import check_family
+from .stock import chat_class, complete_family, config_class, load_processor, skeleton
 
 
 class AutoVLMPolicy:
@@ -89,7 +88,9 @@ class AutoVLMPolicy:
             CheckpointError: If there is no such directory or no config.json; if an adapter's files are
                 missing, damaged or pickled, its tensors do not fit its base, or it changes nothing and is
                 not to be trained.
-            UnsupportedModelError: If no family describes the checkpoint.
+            SelfCheckError: If, as a policy, a model that this package's tests do not cover computes something
+                else than the stock model (`loading.self_check`).
+            UnsupportedModelError: If it is no vision-language model, or none that can be made a policy.
             ValueError: If an image option does not exist for its family or is out of its bounds; if an
                 argument is for adapters and the checkpoint is none, or contradicts another.
         """
@@ -130,15 +131,13 @@ class AutoVLMPolicy:
         """A policy with random weights.
 
         Args:
-            config: Config of a known family.
+            config: Config of a vision-language model.
             processor: The native processor to go with it; becomes the processing class.
             image_store: As in `from_pretrained`.
             **kwargs: `dtype`, `attn_implementation`, as for `AutoModel.from_config`.
         """
-        family = family_for(config.model_type, type(config).__name__)
-        processing_class = make_processing_class(processor, config, family, image_store)
-        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
-        return _finish(model_class._from_config(config, **kwargs), processing_class)
+        model = chat_class(config)._from_config(config, **kwargs)
+        return cls.from_model(model, processor, image_store=image_store)
 
     @classmethod
     def from_model(
@@ -151,13 +150,13 @@ class AutoVLMPolicy:
         """Make a policy of a loaded model, in place. A policy comes back as it is.
 
         Args:
-            model: A stock `...ForConditionalGeneration` model of a known family.
+            model: A stock `...ForConditionalGeneration` model.
             processor: Its native processor, re-typed in place as well.
             image_store: As in `from_pretrained`.
         """
         if isinstance(model, VLMPolicy):
             return model
-        family = family_for(model.config.model_type, type(model).__name__)
+        family = complete_family(model, processor)
         processing_class = make_processing_class(processor, model.config, family, image_store)
         return _finish(model, processing_class)
 
@@ -181,26 +180,30 @@ def _load(
     located = file_arguments(hub)
     config_dict = read_config(source, located)
     original = ORIGINAL_FORMATS.get(config_dict["model_type"])
-    family = family_of(config_dict, source)
-    native_options = image_options(family, options)
-    kwargs = decoder_only(kwargs, family)
+    kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
     if original:
-        checkpoint = original.module.open_checkpoint(source, config_dict, located, **native_options)
+        open_checkpoint = functools.partial(original.module.open_checkpoint, source, config_dict, located)
+        checkpoint = open_checkpoint()
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:
-            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
-        model_class = stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family)
-        load = functools.partial(model_class.from_pretrained, source, **hub)
-    if processor_at is not None and not original:  # saved copies of theirs resize with torchvision
-        processor = load_processor(*processor_at, native_options)
-        check_processor(processor, config, processor_at[0], source)
-    elif not original:
-        processor = load_processor(source, hub, native_options)
+            config = config_class(config_dict["model_type"], source).from_pretrained(source, **located)
+        load = functools.partial(chat_class(config).from_pretrained, source, **hub)
+        # Saved copies of original formats' processors resize otherwise, so adapters' copies are for others.
+        read_processor = functools.partial(load_processor, *(processor_at or (source, hub)))
+        processor = read_processor()
+        if processor_at is not None:
+            check_processor(processor, config, processor_at[0], source)
+    family = complete_family(skeleton(config), processor)
+    native_options = image_options(family, options)
+    if native_options:
+        processor = (
+            open_checkpoint(**native_options).processor if original else read_processor(native_options)
+        )
     check_bounds(processor.image_processor, family, options)
     processing_class = make_processing_class(processor, config, family, image_store)
-    model = load(config=config, **kwargs)
+    model = load(config=config, **decoder_only(kwargs, family))
     finish_quantised(model, family)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
     return _finish(model, processing_class, sharing)
@@ -221,4 +224,7 @@ def _finish(
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    return make_policy(model, processing_class, sharing)
+    policy = make_policy(model, processing_class, sharing)
+    if not is_built_in(policy.family.model_type) and policy.device.type != "meta":
+        check_family(policy)
+    return policy

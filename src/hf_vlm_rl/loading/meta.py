@@ -6,13 +6,12 @@ from typing import Any
 
 import torch
 from transformers import PreTrainedConfig, ProcessorMixin
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
 from .location import read_config
-from .stock import family_of, load_processor, stock_class
+from .stock import config_class, load_processor
 
 
 @dataclass(frozen=True)
@@ -39,15 +38,14 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
 
     Raises:
         CheckpointError: If there is no config.json.
-        UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+        UnsupportedModelError: If it is no vision-language model, or an adapter.
     """
     located = dict(located or {})
     stored = read_config(source, located)
-    family = family_of(stored, source)
     original = ORIGINAL_FORMATS.get(stored["model_type"])
     if original is not None:
         return Checkpoint(source, *original.module.read_headers(source, stored, located))
-    config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+    config = config_class(stored["model_type"], source).from_pretrained(source, **located)
     return Checkpoint(source, config, load_processor(source, located))
 
 

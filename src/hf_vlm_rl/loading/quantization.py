@@ -35,7 +35,7 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
     config = copy.deepcopy(config)
     if config.llm_int8_skip_modules is None:
         # Whole paths: a name such as "vision_tower" would match nothing.
-        config.llm_int8_skip_modules = [family.vision, *family.projector, head]
+        config.llm_int8_skip_modules = [*family.vision, *family.projector, *family.other, head]
     kwargs["quantization_config"] = config
     dtype = config.bnb_4bit_compute_dtype
     if config.load_in_4bit and dtype != torch.float32 and "torch_dtype" not in kwargs:

@@ -11,26 +11,23 @@ import functools
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTrainedConfig
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..compat import require_trl_with_unknown_architectures
-from ..families import FAMILIES
-from ..families.registry import family_for
 from ..processing.make import make_processing_class
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
 from .location import file_arguments, read_config
-from .stock import stock_class
+from .stock import CHAT_MODELS, complete_family, config_class, skeleton
 
 ARCHITECTURE = "AutoVLMPolicy"
 
 
 @functools.cache
 def register() -> None:
-    """Make TRL (>= 1.8) load policies for every known family, for the rest of this process.
+    """Make TRL (>= 1.8) load policies for vision-language models, for the rest of this process.
 
     Uses transformers' public registration calls. From then on `AutoConfig.from_pretrained` gives,
-    for the known families, a config of the stock kind whose `architectures` begins with a name that
+    for vision-language models, a config of the stock kind whose `architectures` begins with a name that
     transformers does not have; TRL then asks `AutoModelForCausalLM`, and that leads here. The stock
     architecture follows in the list: an engine that is started in this process, as vLLM by
     `vllm_mode="colocate"`, takes the first one that it knows (vLLM 0.33; not with
@@ -42,15 +39,12 @@ def register() -> None:
         ImportError: If TRL is older than 1.8.
     """
     require_trl_with_unknown_architectures()
-    for family in list(FAMILIES.values()):
-        if family.model_type not in CONFIG_MAPPING_NAMES:
-            continue
-        stock = stock_class(CONFIG_MAPPING_NAMES, family)
-        _register(family.model_type, _policy_config(stock))
+    for model_type in sorted(CHAT_MODELS):
+        _register(model_type, _policy_config(config_class(model_type, model_type)))
     for model_type in ORIGINAL_FORMATS:
-        config_class = _original_config(model_type)
-        _register(model_type, config_class)
-        AutoProcessor.register(config_class, _ProcessingClassLoader, exist_ok=True)
+        original = _original_config(model_type)
+        _register(model_type, original)
+        AutoProcessor.register(original, _ProcessingClassLoader, exist_ok=True)
 
 
 def _register(model_type: str, config_class: type) -> None:
@@ -94,7 +88,7 @@ class _ProcessingClassLoader:
         stored = read_config(source, located)
         original = ORIGINAL_FORMATS[stored["model_type"]]
         checkpoint = original.module.open_checkpoint(source, stored, located)
-        family = family_for(original.family, source)
+        family = complete_family(skeleton(checkpoint.config), checkpoint.processor)
         return make_processing_class(checkpoint.processor, checkpoint.config, family)
 
 

@@ -1,19 +1,30 @@
-"""Transformers' own class and processor for a family."""
+"""Transformers' own classes and processor for a checkpoint, and the whole family of its models."""
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 import transformers
-from transformers import AutoProcessor
+from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+    MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
 )
 
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
+from ..families.derive_inputs import derive_inputs
+from ..families.derive_parts import PARTS, derive_parts
 from ..families.registry import family_for
-from .formats import ORIGINAL_FORMATS
+from ..processing.make import check_native
+from ..processing.tokenizer import VLMTokenizer
+
+# Of an older transformers and a newer name, the first that has the type.
+CHAT_MODELS = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 
 def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:
@@ -34,37 +45,67 @@ def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, in
     return processor
 
 
-def family_of(config: Mapping[str, Any], source: str) -> VLMFamily:
-    """The family of a checkpoint, in transformers' format or an original one.
+def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:
+    """The stock config class of a vision-language model.
 
     Args:
-        config: Its config.json.
+        model_type: Of its config.json.
         source: Its id or path, for the message.
 
     Raises:
-        UnsupportedModelError: If no family describes it.
+        UnsupportedModelError: If transformers knows no vision-language model of this type.
     """
-    model_type = config["model_type"]
-    original = ORIGINAL_FORMATS.get(model_type)
-    try:
-        return family_for(original.family if original else model_type, source)
-    except UnsupportedModelError as error:
-        text = model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-        if not text or model_type in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES:
-            raise
+    # By name, not through AutoConfig: `register()` may have pointed the Auto classes to us.
+    if model_type in CHAT_MODELS:
+        return getattr(transformers, CONFIG_MAPPING_NAMES[model_type])
+    # A type that somebody registered with the Auto classes.
+    registered = model_type in CONFIG_MAPPING and model_type not in CONFIG_MAPPING_NAMES
+    if registered and CONFIG_MAPPING[model_type] in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return CONFIG_MAPPING[model_type]
+    if model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
         raise UnsupportedModelError(
-            f"{source!r} has model_type {model_type!r}, which no family describes: it is a language model "
-            "without vision. Expected a vision-language model; TRL's trainers take others as they are."
-        ) from error
-
-
-def stock_class(names: Mapping[str, str], family: VLMFamily) -> type:
-    """The class that transformers has for a family in one of its name tables."""
-    # By name, not through AutoModel: `register()` may have pointed the Auto classes to us.
-    if family.model_type not in names:
-        raise UnsupportedModelError(
-            f"transformers {transformers.__version__} has no image-text-to-text model of type "
-            f"{family.model_type!r}."
+            f"{source!r} has model_type {model_type!r}: it is a language model without vision. Expected a "
+            "vision-language model; TRL's trainers take others as they are."
         )
-    # transformers loads its classes by name, on first use.
-    return getattr(transformers, names[family.model_type])
+    raise UnsupportedModelError(
+        f"{source!r} has model_type {model_type!r}, of which transformers {transformers.__version__} has no "
+        "image-text-to-text model. Expected one of those in docs/families.md, or register its classes: "
+        f"AutoConfig.register({model_type!r}, ...), AutoModelForImageTextToText.register(...), "
+        "AutoProcessor.register(...)."
+    )
+
+
+def chat_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
+    """The stock `...ForConditionalGeneration` class for a config."""
+    if config.model_type in CHAT_MODELS:
+        return getattr(transformers, CHAT_MODELS[config.model_type])
+    return MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+
+
+def skeleton(config: PreTrainedConfig) -> PreTrainedModel:
+    """The stock model of a config without weights, on the meta device."""
+    with torch.device("meta"):
+        return chat_class(config)._from_config(copy.deepcopy(config))
+
+
+def complete_family(model: PreTrainedModel, processor: Any) -> VLMFamily:
+    """The family of a model: what is written, and the rest derived from the model and its processor.
+
+    Args:
+        model: The stock model; its weights are not used.
+        processor: Its native processor, or the processing class that was made of it.
+
+    Raises:
+        UnsupportedModelError: If something that is not written cannot be derived, or `processor` is no
+            multimodal processor.
+    """
+    if isinstance(processor, VLMTokenizer):
+        return processor.state.family
+    check_native(processor, model.config.model_type)
+    family = family_for(model.config.model_type)
+    if family.missing & PARTS:
+        family = family.completed(derive_parts(model))
+    if family.missing:
+        with torch.device("cpu"):  # processors count, also where a model without weights is being made
+            family = family.completed(derive_inputs(model, processor))
+    return family

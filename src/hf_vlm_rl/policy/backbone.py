@@ -1,6 +1,9 @@
 """The multimodal backbone that understands tickets."""
 
+import copy
 from typing import Any
+
+from torch import nn
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
@@ -8,8 +11,9 @@ from ..processing.tokenizer import VLMTokenizer
 from .blind import ImageWatch
 from .feature_cache import FeatureCache
 from .features import vision_arguments
+from .image_features import fields_read
 from .inputs import IDLE, resolve
-from .sharing.decoder import VLMDecoder
+from .sharing.decoder import UnknownTokenInput, VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
 from .sharing.switch import Mode, SharingSwitch, padding_counts, refusal
@@ -36,6 +40,8 @@ class VLMBackbone(Retyped):
     _features: FeatureCache
     _sharing: SharingSwitch
     _watch: ImageWatch
+    _decoder: str
+    _read: frozenset[str]
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -44,26 +50,54 @@ class VLMBackbone(Retyped):
             self._watch.see(self, kwargs)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
-            if rows is not None:
-                kwargs |= share_prefixes(self, kwargs, rows)
-            output = stock.forward(self, **kwargs)
+            shared = share_prefixes(self, kwargs, rows) if rows is not None else {}
+            try:
+                output = stock.forward(self, **kwargs, **shared)
+            except UnknownTokenInput as error:
+                self._sharing.refuse(str(error))
+                output = stock.forward(self, **kwargs)
             if idle is not None:
                 output.last_hidden_state = output.last_hidden_state + idle
             return output
 
         return {"forward": forward}
 
-    def carry(self, processing_class: VLMTokenizer, sharing: SharingSwitch) -> None:
+    def carry(
+        self, processing_class: VLMTokenizer, sharing: SharingSwitch, decoder: str, read: frozenset[str]
+    ) -> None:
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
+        self._decoder = decoder
+        self._read = read
         self._features = FeatureCache()
         self._sharing = sharing
         self._watch = ImageWatch()
+
+    def renew(self) -> None:
+        """Forget what forwards so far left behind: features and counts."""
+        limit = self._features.limit_bytes
+        self._features, self._watch = FeatureCache(limit), ImageWatch()
+        self._sharing = copy.deepcopy(self._sharing)
 
     @property
     def processing_class(self) -> VLMTokenizer:
         """The processing class that emitted the tickets this backbone resolves."""
         return self._vlm.processing_class
+
+    @property
+    def fields_read(self) -> frozenset[str]:
+        """Names of the fields of ready image features that the stock forward reads."""
+        return self._read
+
+    @property
+    def decoder(self) -> nn.Module:
+        """The text decoder; the backbone itself where it has no other."""
+        return self.get_submodule(self._decoder)
+
+    @property
+    def decoder_name(self) -> str:
+        """Name of the child that is the decoder or holds it; "" where the backbone itself is the decoder."""
+        return self._decoder.partition(".")[0]
 
     @property
     def family(self) -> VLMFamily:
@@ -83,14 +117,17 @@ class VLMBackbone(Retyped):
 
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
-    family = processing_class.state.family
+    family, backbone = processing_class.state.family, model.base_model
     decoder = model.get_submodule(family.language)
-    attached = attach(retype(decoder, VLMDecoder))
+    if decoder is backbone or backbone is model:
+        reason = "the decoder is no module below a backbone without a head"
+    else:
+        attached = attach(retype(decoder, VLMDecoder))
+        reason = refusal(decoder.config, family.token_types, attached)
     switch = SharingSwitch(
-        sharing,
-        refusal(decoder.config, family.token_types, attached),
-        vision_arguments(model.base_model),
-        padding_counts(decoder.config),
+        sharing, reason, vision_arguments(backbone), padding_counts(decoder.config), family.companions
     )
-    retype(model.base_model, VLMBackbone).carry(processing_class, switch)
+    read = fields_read(type(backbone))
+    path = next(name for name, module in backbone.named_modules() if module is decoder)
+    retype(backbone, VLMBackbone).carry(processing_class, switch, path, read)
     return model

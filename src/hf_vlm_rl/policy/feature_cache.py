@@ -6,38 +6,13 @@ in every update pass. While nothing that made them has changed, they are compute
 
 import operator
 import threading
-from dataclasses import dataclass
 from typing import Self
 
-import torch
-
 from ..processing.images.lru import ByteBoundedCache
+from .image_features import Features
 from .tower_state import TowerState
 
 LIMIT_BYTES = 2 << 30
-
-
-@dataclass(frozen=True)
-class Features:
-    """One image's features.
-
-    Attributes:
-        pooled: As the model returns them for this image: (pieces, tokens, H) or (tokens, H).
-        deep: Further features for the first decoder layers (Qwen3-VL), each (tokens, H).
-    """
-
-    pooled: torch.Tensor
-    deep: tuple[torch.Tensor, ...] = ()
-
-    @property
-    def tokens(self) -> int:
-        """Number of the image's tokens."""
-        return self.pooled.shape[:-1].numel()
-
-    @property
-    def nbytes(self) -> int:
-        """Size in bytes."""
-        return self.pooled.nbytes + sum(tensor.nbytes for tensor in self.deep)
 
 
 class FeatureCache:
@@ -116,6 +91,5 @@ class FeatureCache:
         for ticket, features in made.items():
             if features.nbytes <= self.limit_bytes:
                 # A copy: a view would keep the features of its whole batch alive.
-                deep = tuple(tensor.clone() for tensor in features.deep)
-                self._features.put(ticket, Features(features.pooled.clone(), deep))
+                self._features.put(ticket, features.clone())
         return made

@@ -7,7 +7,6 @@ first go through the tower together; the result is cut by what each image put in
 import contextlib
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from PIL import Image
 from transformers.utils import ModelOutput
 
 from ..processing.images.processed import ProcessedImage
-from .feature_cache import Features
+from .image_features import Features, features_of_each, features_of_one, joined
 from .locate import CARRIERS
 from .ranks import most
 from .tower_state import frozen_state
@@ -68,25 +67,24 @@ def encode_images(
     """
     cache = backbone.feature_cache
     distinct = list(dict.fromkeys(tickets))
-    language = processing.state.family.language.rpartition(".")[2]
     # Sharded weights come and go, so nothing tells whether they have changed.
     options = options or {}
     how = (processing.image_settings(), repr(sorted(options.items())))
-    state = frozen_state(backbone, language, how) if cache.limit_bytes and not sharded else None
+    state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
-    batches = _batches(missing)
+    batches = _batches(missing, backbone.family.packs)
     # Before the first call: the ranks must agree while none of them waits in the tower.
     calls = most(len(batches), backbone.device) if sharded else max(len(batches), int(not tickets))
     # A frozen tower needs no graph. Without the cache, follow the caller: the tower may be trained.
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for batch in batches:
             images = [missing[ticket] for ticket in batch]
-            made = _split(_forward(backbone, images, options), images)
+            made = _encode(backbone, images, options)
             features |= cache.store(dict(zip(batch, made, strict=True)), generation)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))
-    return assemble([features[ticket] for ticket in tickets]) if tickets else None, idle
+    return joined([features[ticket] for ticket in tickets]) if tickets else None, idle
 
 
 def encode_distinct(
@@ -103,21 +101,19 @@ def encode_distinct(
     Returns:
         The features by the same numbers; None if the tower returned another number of pieces than images.
     """
-    cache, language = backbone.feature_cache, backbone.family.language.rpartition(".")[2]
+    cache = backbone.feature_cache
     how = ("native", repr(sorted(options.items())))
-    state = frozen_state(backbone, language, how) if cache.limit_bytes else None
+    state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes else None
     features, generation = cache.lookup(state, list(images))
     missing = {key: image for key, image in images.items() if key not in features}
-    batches = [[key] for key in missing] if alone else _batches(missing)
+    batches = _batches(missing, backbone.family.packs and not alone)
     with contextlib.nullcontext() if state is None else torch.no_grad():
         for batch in batches:
             output = _forward(backbone, [missing[key] for key in batch], options)
-            pieces = output.pooler_output
-            if isinstance(pieces, torch.Tensor):
-                pieces = [pieces] if alone else pieces.split(1)
-            if len(pieces) != len(batch):
+            made = features_of_each(output, backbone.fields_read, None, len(batch))
+            if made is None or any(image.tokens is None for image in made):
                 return None
-            features |= cache.store(dict(zip(batch, _with_deep(pieces, output), strict=True)), generation)
+            features |= cache.store(dict(zip(batch, made, strict=True)), generation)
     return features
 
 
@@ -126,16 +122,23 @@ def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | No
     if calls == 0:
         return None
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
-    idle = sum(_sum(_split(_forward(backbone, [blank], {}), [blank])) for _ in range(calls))
+    made = [features_of_one(_forward(backbone, [blank], {}), backbone.fields_read) for _ in range(calls)]
+    idle = sum(tensor.float().sum() for features in made for tensor in features.tensors())
     return 0.0 * idle if idle.requires_grad else None
 
 
-def _sum(features: list[Features]) -> torch.Tensor:
-    return sum(tensor.float().sum() for image in features for tensor in (image.pooled, *image.deep))
+def _encode(backbone: Any, images: list[ProcessedImage], options: Mapping[str, Any]) -> list[Features]:
+    """Features of images that may go through the tower together."""
+    output = _forward(backbone, images, options)
+    made = features_of_each(output, backbone.fields_read, [image.tokens for image in images], len(images))
+    # The output does not tell where an image ends: once more, one by one.
+    return made or [feature for image in images for feature in _encode(backbone, [image], options)]
 
 
-def _batches(images: dict[int, ProcessedImage]) -> list[list[int]]:
-    """Tickets grouped by the shapes of their tensors, first dimension aside."""
+def _batches(images: dict[int, ProcessedImage], packs: bool) -> list[list[int]]:
+    """Tickets grouped by the shapes of their tensors, first dimension aside; each alone if none may be."""
+    if not packs:
+        return [[ticket] for ticket in images]
     groups: dict[tuple, list[int]] = {}
     for ticket, image in images.items():
         shapes = tuple(
@@ -160,39 +163,3 @@ def _forward(backbone: Any, images: list[ProcessedImage], options: Mapping[str, 
         else:
             inputs[key] = [item for value in values for item in value]
     return backbone.get_image_features(**inputs, return_dict=True)
-
-
-def _split(output: ModelOutput, images: list[ProcessedImage]) -> list[Features]:
-    pooled = output.pooler_output
-    if isinstance(pooled, torch.Tensor):
-        # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
-        pooled = pooled.split([image.tokens // pooled.shape[1] for image in images])
-    return _with_deep(pooled, output)
-
-
-def _with_deep(pooled: Sequence[torch.Tensor], output: ModelOutput) -> list[Features]:
-    """Each image's features, with those for the first decoder layers where a family has them."""
-    # Only families with deep-stacked features return them.
-    layers = getattr(output, "deepstack_features", None) or []
-    deep = zip(*layers, strict=True) if layers else [()] * len(pooled)
-    return [Features(*pair) for pair in zip(pooled, map(tuple, deep), strict=True)]
-
-
-@dataclass
-class _ImageFeatures(ModelOutput):
-    """What the stock backbones read from `mm_encoder_outputs["image"]`."""
-
-    pooler_output: torch.Tensor | list[torch.Tensor] | None = None
-    deepstack_features: list[list[torch.Tensor]] | None = None
-
-
-def assemble(features: list[Features]) -> ModelOutput:
-    """The features of all images, as the stock backbone expects them in `mm_encoder_outputs["image"]`."""
-    pooled = [image.pooled for image in features]
-    # Pieces of three dimensions come from families whose backbone takes one tensor of all pieces.
-    output = _ImageFeatures(pooler_output=torch.cat(pooled) if pooled[0].ndim == 3 else pooled)
-    if features[0].deep:
-        output.deepstack_features = [
-            list(layer) for layer in zip(*(image.deep for image in features), strict=True)
-        ]
-    return output

@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+from ..families.derive_inputs import token_types
 from ..processing.state import ProcessingState
-from .features import assemble, encode_images, vision_options
-from .locate import locate
+from .features import encode_images, vision_options
+from .image_features import joined
+from .locate import cached_tokens, locate
 from .native import read_native
 from .ranks import gradients_awaited, is_sharded
 from .row_images import RowImages
@@ -46,7 +48,17 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
         # Inside `generate`, ranks have met before its first forward.
         sharded = not _generating.get() and is_sharded(backbone)
         kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
+    elif _wants_types(backbone) and cached_tokens(kwargs):
+        # A step of decoding, in training mode: its tokens are text.
+        text = torch.zeros_like(kwargs["input_ids"])
+        kwargs |= {name: text for name in backbone.family.token_types if kwargs.get(name) is None}
     return kwargs, rows
+
+
+def _wants_types(backbone: Any) -> bool:
+    """Whether a backbone may ask for token types of text, too: some do in training mode."""
+    family = backbone.family
+    return backbone.training and not family.grids and not family.prefix_attention
 
 
 def model_inputs(
@@ -56,7 +68,7 @@ def model_inputs(
     kwargs: dict[str, Any],
     sharded: bool,
 ) -> dict[str, Any]:
-    """What the stock forward takes in place of tickets: features, grids, token types.
+    """What the stock forward takes in place of tickets: features, their companions, token types.
 
     Args:
         backbone: A policy's backbone.
@@ -73,31 +85,42 @@ def model_inputs(
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
     native = next((row.native for row in rows if row.native is not None), None)
+    family = state.family
     if native is not None:
-        features = assemble([native[ticket].features for ticket in tickets]) if tickets else None
-    elif tickets or sharded or gradients_awaited(backbone, state.family.language.rpartition(".")[2]):
+        features = joined([native[ticket].features for ticket in tickets]) if tickets else None
+    elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
         options = vision_options(backbone, kwargs)
         features, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
     if tickets:
         inputs["mm_encoder_outputs"] = {"image": features}
-        if state.family.grids:
-            images = native or {ticket: processing.processed(ticket) for ticket in tickets}
-            grids = [images[ticket].inputs["image_grid_thw"] for ticket in tickets]
-            inputs["image_grid_thw"] = torch.cat(grids).to(input_ids.device)
-            inside = any(row.inside for row in rows)
-            if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
-                # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
-                inputs["position_ids"] = None
-    told = native is not None and kwargs.get(state.family.token_types) is not None
-    if state.family.token_types is not None and tickets and not told:
-        if state.family.prefix_attention:
-            types = _prefix_types(input_ids, rows, state.placeholder_id)
-        else:
-            types = (input_ids == state.placeholder_id).long()
-        inputs[state.family.token_types] = types
+        images = native or {ticket: processing.processed(ticket) for ticket in tickets}
+        for name in family.companions:
+            numbers = [images[ticket].inputs[name] for ticket in tickets]
+            inputs[name] = torch.cat(numbers).to(input_ids.device)
+        inside = family.grids and any(row.inside for row in rows)
+        if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
+            # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
+            inputs["position_ids"] = None
+    # Some backbones want types of every batch that they train on.
+    if tickets or _wants_types(backbone):
+        # Of native pixels, the caller's own types.
+        for name in family.token_types:
+            if native is None or kwargs.get(name) is None:
+                inputs[name] = _token_types(backbone, name, input_ids, rows)
     return inputs
+
+
+def _token_types(
+    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages]
+) -> torch.Tensor:
+    """(B, T): of what kind each token is, under the backbone's name for it."""
+    processing = backbone.processing_class
+    if backbone.family.prefix_attention:
+        return _prefix_types(input_ids, rows, processing.state.placeholder_id)
+    types = token_types(processing, name, input_ids.tolist())
+    return torch.tensor(types, dtype=torch.long, device=input_ids.device)
 
 
 def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:

@@ -101,7 +101,7 @@ def _targets(policy: Any, target: str) -> list[str]:
     if target != "language":
         parts += family.projector
     if target == "all":
-        parts.append(family.vision)
+        parts += family.vision
     left_out = routers(policy, family.language) | _read_by_attention(policy)
     head = policy.get_output_embeddings()  # inside the decoder's path where that holds a whole language model
     names = [

@@ -7,9 +7,14 @@ from torch import nn
 
 from ..families import VLMFamily
 
-Part = Literal["vision", "projector", "language"]
+Part = Literal["vision", "projector", "language", "other"]
 # As people say, in the order in which data passes.
-PART_NAMES: dict[Part, str] = {"vision": "vision tower", "projector": "projector", "language": "decoder"}
+PART_NAMES: dict[Part, str] = {
+    "vision": "vision tower",
+    "projector": "projector",
+    "language": "decoder",
+    "other": "other modalities",
+}
 
 
 def below(name: str, paths: Sequence[str]) -> bool:
@@ -29,13 +34,17 @@ def part_of(name: str, family: VLMFamily) -> Part:
     """
     if below(name, family.projector):  # asked first: Qwen's projector is a part of its tower
         return "projector"
-    if below(name, [family.vision]):
+    if below(name, family.vision):
         return "vision"
+    if below(name, family.other):
+        return "other"
     return "language" if below(name, [family.language]) else "projector"
 
 
 def freeze(policy: Any, vision: bool, projector: bool, language: bool) -> None:
     """Stop gradients to the chosen parts. What is not chosen stays as it is.
+
+    What belongs to other modalities is always frozen: no image or text reaches it.
 
     Args:
         policy: An `AutoVLMPolicy`; adapters inside a part belong to it.
@@ -43,7 +52,7 @@ def freeze(policy: Any, vision: bool, projector: bool, language: bool) -> None:
         projector: The projector.
         language: The decoder, with its embeddings and the language-model head.
     """
-    chosen = {"vision": vision, "projector": projector, "language": language}
+    chosen = {"vision": vision, "projector": projector, "language": language, "other": True}
     head = set(map(id, policy.get_output_embeddings().parameters()))
     for name, parameter in policy.named_parameters():
         if chosen["language" if id(parameter) in head else part_of(name, policy.family)]:

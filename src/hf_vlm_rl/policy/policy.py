@@ -17,7 +17,7 @@ from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
-from .backbone import make_backbone
+from .backbone import VLMBackbone, make_backbone
 from .chat import chat
 from .inputs import inside_generate, model_inputs
 from .locate import cached_tokens, locate, tickets_inside
@@ -79,11 +79,12 @@ class VLMPolicy(Retyped):
     @property
     def processing_class(self) -> VLMTokenizer:
         """The processing class for trainers: the native processor, tokenizer-shaped."""
-        return self.base_model.processing_class
+        # Not through the attribute: a model without a backbone of its own is its own `base_model`.
+        return VLMBackbone.processing_class.fget(self.base_model)
 
     @property
     def family(self) -> VLMFamily:
-        """The row that describes this kind of model."""
+        """What is known of this kind of model, written or derived."""
         return self.processing_class.state.family
 
     @property

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from .feature_cache import Features
+from .image_features import Features
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
+from ..families.derive_inputs import prompt
 from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
 from .state import ProcessingState
@@ -32,19 +33,18 @@ def make_processing_class(
     """
     if isinstance(processor, VLMTokenizer):
         return processor
-    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
-        raise UnsupportedModelError(
-            f"Got a {type(processor).__name__} for a {family.model_type} model. Expected its "
-            "processor, with a tokenizer, an image processor and an image token; check that the "
-            "checkpoint has processor_config.json or preprocessor_config.json."
-        )
+    check_native(processor, family.model_type)
     tokenizer = processor.tokenizer
+    if processor.chat_template is None:
+        # Constructors of a few processors take none; their tokenizers have read the same file.
+        processor.chat_template = getattr(tokenizer, "chat_template", None)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     # Processors and configs of models without videos lack these.
     video_token = getattr(processor, "video_token", None)
+    written = _written_placeholder(processor)
     feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
-    texts = dict.fromkeys((processor.image_token, feature_token, video_token))
+    texts = dict.fromkeys((written, processor.image_token, feature_token, video_token))
     sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
@@ -57,8 +57,46 @@ def make_processing_class(
         ordinary_ids=_ordinary_ids(tokenizer, config),
         never_sampled=tuple(sorted(sampled_never - {None})),
         opening=opening,
+        placeholder=written,
+        one_image=prompt(processor, 1),
     )
     return processor
+
+
+def _written_placeholder(processor: Any) -> str:
+    """What the text of a prompt has in the place of one image.
+
+    Raises:
+        UnsupportedModelError: If the chat template writes none of the processor's image tokens.
+    """
+    # A few processors have a token for the text beside the one for the model.
+    tokens = [getattr(processor, "image_placeholder_token", None), processor.image_token]
+    one, two = prompt(processor, 1), prompt(processor, 2)
+    for token in filter(None, tokens):
+        if one.count(token) == 1 and two.count(token) == 2:
+            return token
+    raise UnsupportedModelError(
+        f"The chat template writes {one!r} for a message with one image. Expected {processor.image_token!r} "
+        "in it, once for each image; set processor.chat_template to the template of the checkpoint's makers."
+    )
+
+
+def check_native(processor: Any, model_type: str) -> None:
+    """Refuse what is no multimodal processor.
+
+    Args:
+        processor: What was passed or loaded as one.
+        model_type: Of the model's config, for the message.
+
+    Raises:
+        UnsupportedModelError: If it has no image token, as a tokenizer or an image processor alone.
+    """
+    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
+        raise UnsupportedModelError(
+            f"Got a {type(processor).__name__} for a {model_type} model. Expected its "
+            "processor, with a tokenizer, an image processor and an image token; check that the "
+            "checkpoint has processor_config.json or preprocessor_config.json."
+        )
 
 
 def _ordinary_ids(tokenizer: Any, config: PreTrainedConfig) -> list[int]:

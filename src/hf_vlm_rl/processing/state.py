@@ -25,6 +25,8 @@ class ProcessingState:
         ordinary_ids: Ids that tickets inside ids may use.
         never_sampled: Ids of image and video placeholders.
         opening: What conversations begin with after a bos that only the tokenizer writes.
+        placeholder: What the text of a prompt has in the place of one image.
+        one_image: The text of a prompt with one image.
     """
 
     def __init__(
@@ -36,6 +38,9 @@ class ProcessingState:
         ordinary_ids: list[int],
         never_sampled: tuple[int, ...],
         opening: str | None = None,
+        *,
+        placeholder: str,
+        one_image: str,
     ):
         self.family = family
         self.store = store
@@ -43,6 +48,8 @@ class ProcessingState:
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
         self.opening = opening
+        self.placeholder = placeholder
+        self.one_image = one_image
         self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)

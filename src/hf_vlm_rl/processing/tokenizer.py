@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import PIL.Image
 import torch
-from transformers import BatchFeature
+from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
 from ..errors import ImageError
@@ -28,6 +28,7 @@ from .images.stored import RowNote
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
+from .tokenizer_shape import TokenizerShape
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -44,50 +45,12 @@ class _Captured(Exception):
         self.images_kwargs = images_kwargs
 
 
-def _from_tokenizer(name: str) -> property:
-    return property(
-        lambda self: getattr(self.tokenizer, name),
-        lambda self, value: setattr(self.tokenizer, name, value),
-        doc=f"`tokenizer.{name}`.",
-    )
-
-
-class VLMTokenizer(Retyped):
+class VLMTokenizer(TokenizerShape, Retyped):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any
     image_token: str
     _vlm: ProcessingState
-
-    all_special_ids = _from_tokenizer("all_special_ids")
-    all_special_tokens = _from_tokenizer("all_special_tokens")
-    bos_token = _from_tokenizer("bos_token")
-    bos_token_id = _from_tokenizer("bos_token_id")
-    convert_ids_to_tokens = _from_tokenizer("convert_ids_to_tokens")
-    convert_tokens_to_ids = _from_tokenizer("convert_tokens_to_ids")
-    convert_tokens_to_string = _from_tokenizer("convert_tokens_to_string")
-    encode = _from_tokenizer("encode")
-    eos_token = _from_tokenizer("eos_token")
-    eos_token_id = _from_tokenizer("eos_token_id")
-    get_added_vocab = _from_tokenizer("get_added_vocab")
-    get_vocab = _from_tokenizer("get_vocab")
-    init_kwargs = _from_tokenizer("init_kwargs")
-    is_fast = _from_tokenizer("is_fast")
-    model_max_length = _from_tokenizer("model_max_length")
-    name_or_path = _from_tokenizer("name_or_path")
-    pad_token = _from_tokenizer("pad_token")
-    pad_token_id = _from_tokenizer("pad_token_id")
-    padding_side = _from_tokenizer("padding_side")
-    special_tokens_map = _from_tokenizer("special_tokens_map")
-    tokenize = _from_tokenizer("tokenize")
-    truncation_side = _from_tokenizer("truncation_side")
-    unk_token = _from_tokenizer("unk_token")
-    unk_token_id = _from_tokenizer("unk_token_id")
-    vocab_size = _from_tokenizer("vocab_size")
-
-    def __len__(self) -> int:
-        """Number of tokens, added ones included."""
-        return len(self.tokenizer)
 
     @property
     def state(self) -> ProcessingState:
@@ -102,6 +65,12 @@ class VLMTokenizer(Retyped):
         """A shallow copy of this object that knows `state` instead."""
         twin = copy.copy(self)
         twin.state = state
+        return twin
+
+    def native(self) -> ProcessorMixin:
+        """The native processor: it gives pixels, and shares this object's tokenizer and settings."""
+        twin = copy.copy(self)
+        twin.__class__ = self._stock_class
         return twin
 
     @property
@@ -146,7 +115,7 @@ class VLMTokenizer(Retyped):
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")
-        row_images = images_by_row(images, rows, self.image_token)
+        row_images = images_by_row(images, rows, self._vlm.placeholder)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
@@ -373,7 +342,7 @@ class VLMTokenizer(Retyped):
         if defaults is None:
             token = _capturing.set(True)
             try:
-                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self.image_token])
+                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self._vlm.one_image])
             except _Captured as captured:
                 defaults = self._vlm.images_defaults[settings] = captured.images_kwargs
             finally:

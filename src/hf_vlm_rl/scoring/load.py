@@ -5,19 +5,13 @@ import warnings
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
-from transformers.models.auto.modeling_auto import (
-    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
-    MODEL_MAPPING_NAMES,
-)
 
 from ..errors import CheckpointError, UnsupportedModelError
-from ..families import VLMFamily
 from ..loading.adapters import find_adapter
 from ..loading.formats import ORIGINAL_FORMATS
 from ..loading.location import HUB_ARGUMENTS, file_arguments, read_config
 from ..loading.quantization import decoder_only, finish_quantised
-from ..loading.stock import family_of, load_processor, stock_class
+from ..loading.stock import complete_family, config_class, load_processor, skeleton
 from ..policy.backbone import make_backbone
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
@@ -66,7 +60,7 @@ class AutoVLMValueModel:
 
         Raises:
             CheckpointError: If other weights are missing or left over.
-            UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+            UnsupportedModelError: If it is no vision-language model that can be scored, or an adapter.
             ValueError: If `processing_class` belongs to another kind of model.
         """
         source = os.fspath(pretrained_model_name_or_path)
@@ -86,19 +80,17 @@ class AutoVLMValueModel:
                 "first: policy = AutoVLMPolicy.from_pretrained(...), policy.save_pretrained(directory), "
                 "policy.processing_class.save_pretrained(directory)."
             )
-        family = family_of(config_dict, source)
         config = kwargs.pop("config", None)
         if config is None:
-            config = stock_class(CONFIG_MAPPING_NAMES, family).from_pretrained(source, **located)
+            config = config_class(model_type, source).from_pretrained(source, **located)
+        chat_model = skeleton(config)
+        processor = load_processor(source, hub) if processing_class is None else processing_class
+        family = complete_family(chat_model, processor)
         config.num_labels = kwargs.pop("num_labels", 1)
         kwargs = decoder_only(kwargs, family, head=HEAD.removesuffix(".weight"))
-        if processing_class is None:
-            processing_class = make_processing_class(load_processor(source, hub), config, family)
-        _check_same_model(processing_class, config, family, source)
-        model_class = scored_class(
-            stock_class(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES, family),
-            stock_class(MODEL_MAPPING_NAMES, family),
-        )
+        processing_class = make_processing_class(processor, config, family)
+        _check_same_model(processing_class, config, source)
+        model_class = scored_class(type(chat_model), type(chat_model.base_model))
         model, info = model_class.from_pretrained(
             source, config=config, output_loading_info=True, **hub, **kwargs
         )
@@ -121,13 +113,12 @@ class AutoVLMRewardModel(AutoVLMValueModel):
     _new_head = "Train it before its scores are used as rewards."
 
 
-def _check_same_model(
-    processing_class: VLMTokenizer, config: PreTrainedConfig, family: VLMFamily, source: str
-) -> None:
+def _check_same_model(processing_class: VLMTokenizer, config: PreTrainedConfig, source: str) -> None:
     state = processing_class.state
-    if state.family != family or state.placeholder_id != config.image_token_id:
+    same_type = state.family.model_type == config.model_type
+    if not same_type or state.placeholder_id != config.image_token_id:
         raise ValueError(
-            f"{source!r} is a {family.model_type} model with image token {config.image_token_id}, but the "
+            f"{source!r} is a {config.model_type} model with image token {config.image_token_id}, but the "
             f"processing class belongs to a {state.family.model_type} model with image token "
             f"{state.placeholder_id}. PPO gives the policy's ids to all its models: use checkpoints of one "
             "family and tokenizer, or RewardFunctionModel around a model of another one."

@@ -3,9 +3,7 @@
 import pytest
 from peft import IA3Config, LoraConfig, get_peft_model
 
-from hf_vlm_rl.families import FAMILIES
 from hf_vlm_rl.hub.cards.adapter_facts import adapter_facts
-from tests.mixtures import ROWS
 
 CASES = {
     "decoder": (
@@ -56,8 +54,7 @@ def test_settings_and_layers_are_those_of_the_config(policy_for, tmp_path):
     assert (facts.name, facts.total, facts.parts) == ("LoRA", None, ())
 
 
-def test_experts_are_named_once_a_layer(policy_for, monkeypatch, tmp_path):
-    monkeypatch.setitem(FAMILIES, "qwen3_vl_moe", ROWS["qwen3_vl_moe"])
+def test_experts_are_named_once_a_layer(policy_for, tmp_path):
     policy = policy_for("qwen3_vl_moe")
     model = get_peft_model(policy, policy.lora_config(r=2, experts=True))
     model.save_pretrained(tmp_path)

@@ -48,10 +48,28 @@ OUTLINES: dict[str, Outline] = {
         {"image": "<image>"},
         image_options={"size": square(256), "tile_size": 128, "max_patches": 4},
         config={
-            "text_config": {"mlp_layer_types": ["dense", "sparse"], "sliding_window": 2048},
+            "text_config": {"mlp_layer_types": ["dense", "sparse"]},
             "vision_config": {
                 "sam_config": _sam(256, 16),
                 "encoder_config": {"image_size": 56, "patch_size": 14},
+            },
+        },
+    ),
+    "pp_chart2table": Outline(
+        {"image": "<imgpad>"},
+        more_words=("<img>", "</img>"),
+        # The template writes all of an image's words: the processor repeats none.
+        image="<img>" + "<imgpad>" * 16 + "</img>",
+        image_options={"size": square(128)},
+        config={
+            "image_seq_length": 16,
+            "vision_config": {
+                "image_size": 128,
+                "patch_size": 8,
+                "output_channels": 16,
+                "global_attn_indexes": [1],
+                "window_size": 4,
+                "mlp_dim": 64,
             },
         },
     ),

@@ -43,7 +43,7 @@ OUTLINES: dict[str, Outline] = {
             "TILE",
             "TILE_GLOBAL",
         ),
-        options={"patch_size": 14, "img_size": 128, "downsample_factor": 2},
+        options={"patch_size": 14, "img_size": 112, "downsample_factor": 2},
         image_options=_TILES,
         config={"downsample_factor": 2, "alignment_intermediate_size": 128, "vision_config": _TOWER},
     ),
@@ -95,7 +95,7 @@ OUTLINES: dict[str, Outline] = {
         _IMAGE,
         more_words=("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
         config={
-            "text_config": {"layer_types": ["conv", "full_attention"]},
+            "text_config": {"layer_types": ["conv", "full_attention"], "full_attn_idxs": [1]},
             "vision_config": {"vision_use_head": False},
         },
     ),
@@ -117,7 +117,7 @@ OUTLINES: dict[str, Outline] = {
             "vision_config": {"image_size": 168, "patch_size": 14, "head_dim": 16},
             "text_config": {
                 "kv_source_layers": [0, 1],
-                "no_rope_layers": [1, 1],
+                "no_rope_layers": [1, 0],
                 "indexer_types": ["full", "full"],
                 "mlp_layer_types": ["dense", "sparse"],
                 "index_n_heads": 2,

@@ -8,6 +8,15 @@ from ..._retype import Retyped, overriding
 from .hooks import LAYOUT
 from .layout import Layout
 
+# What a decoder takes for each token, and how to pack it is known.
+PACKED = frozenset(
+    {"attention_mask", "deepstack_visual_embeds", "inputs_embeds", "position_ids", "visual_pos_masks"}
+)
+
+
+class UnknownTokenInput(Exception):
+    """A backbone gives its decoder a tensor of which nobody knows how to pack it; nothing was computed."""
+
 
 class VLMDecoder(Retyped):
     """The stock text decoder, which also takes a `shared_prefix` layout."""
@@ -19,6 +28,12 @@ class VLMDecoder(Retyped):
             layout = kwargs.pop(LAYOUT, None)
             if layout is None:
                 return stock.forward(self, **kwargs)
+            for name, value in kwargs.items():
+                if isinstance(value, torch.Tensor) and name not in PACKED:
+                    raise UnknownTokenInput(f"the decoder takes {name} for each token")
+            mask = kwargs.get("attention_mask")
+            if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
+                raise UnknownTokenInput("the backbone makes the decoder's attention mask")
             output = stock.forward(self, **_pack(layout, kwargs))
             output.last_hidden_state = unpack(layout, output.last_hidden_state)
             return output

@@ -119,13 +119,12 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
     inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
     if backbone.processing_class.state.family.grids:
-        if "image_grid_thw" in inputs:
+        if "mm_encoder_outputs" in inputs:
             positions = None  # the backbone counts in three dimensions
         else:
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
-    types = backbone.processing_class.state.family.token_types
-    if types in inputs:
-        inputs[types] = inputs[types][:, :-1]
+    for name in inputs.keys() & set(backbone.family.token_types):
+        inputs[name] = inputs[name][:, :-1]
     output = backbone(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from transformers.utils import logging
 
 from ..foreign_hooks import foreign_hook
 from ..ranks import ranks
@@ -12,8 +11,6 @@ from ..row_images import RowImages
 from .hooks import LAYOUT
 from .self_check import disagreement
 from .switch import forbidden
-
-logger = logging.get_logger(__name__)
 
 
 def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
@@ -34,16 +31,12 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     return {LAYOUT: layout.to(ids.device)}
 
 
-def _decoder(backbone: Any) -> Any:
-    return backbone.get_submodule(backbone.family.language.rpartition(".")[2])
-
-
 def watched(backbone: Any) -> str | None:
     """Why the decoder must run as it stands: a hook is on it, or its config asks for what its layers give.
 
     Arguments that ask for the same are no arguments that packing knows; a config speaks to the decoder alone.
     """
-    decoder = _decoder(backbone)
+    decoder = backbone.decoder
     for name in ("attentions", "hidden_states", *decoder.can_record_outputs):
         if getattr(decoder.config, f"output_{name}", False):  # configs have those that their model can record
             return f"the model's config has output_{name}"
@@ -54,15 +47,13 @@ def watched(backbone: Any) -> str | None:
 def _agrees(backbone: Any) -> bool:
     """Whether the decoder gives the same both ways; asked once per dtype and attention kernel."""
     switch = backbone.sharing
-    decoder = _decoder(backbone)
+    decoder = backbone.decoder
     kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
     if kind not in switch.checked and ranks() == 1 and decoder.device.type != "meta":
         reason = disagreement(decoder)
         if reason is not None:
-            switch.refusal = f"the self-check failed: {reason}"
-            switch.refused[switch.refusal] += 1
-            logger.error(f"Rows will not share their prompts from here on: {switch.refusal}.")
+            switch.refuse(f"the self-check failed: {reason}")
             return False
         switch.checked.add(kind)
     return True

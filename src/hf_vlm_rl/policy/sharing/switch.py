@@ -7,8 +7,11 @@ from contextvars import ContextVar
 from typing import Any, Literal, Self
 
 import torch
+from transformers.utils import logging
 
 from .layout import Layout, find_layout
+
+logger = logging.get_logger(__name__)
 
 # Below this share of tokens saved, packing costs about what it saves.
 WORTHWHILE = 0.15
@@ -55,6 +58,7 @@ class SharingSwitch:
         refusal: Why this model's decoder cannot share exactly, or None.
         vision_arguments: Arguments of the backbone's forward that only change image features.
         padding_counts: The positions that a row's padding takes change its other positions, too.
+        companions: Arguments of the backbone's forward that come with images (grids, sizes).
 
     Attributes:
         tokens: B x T tokens of the forwards that shared.
@@ -71,6 +75,7 @@ class SharingSwitch:
         refusal: str | None = None,
         vision_arguments: Collection[str] = (),
         padding_counts: bool = False,
+        companions: Collection[str] = (),
     ):
         if mode not in ("auto", True, False):
             raise ValueError(f"Got sharing={mode!r}. Expected 'auto', True or False.")
@@ -78,6 +83,7 @@ class SharingSwitch:
         self.refusal = refusal
         self.vision_arguments = frozenset(vision_arguments)
         self.padding_counts = padding_counts
+        self.companions = frozenset(companions)
         self.tokens = 0
         self.computed = 0
         self.prompts = 0
@@ -86,7 +92,9 @@ class SharingSwitch:
         self.checked: set[tuple] = set()
 
     def __deepcopy__(self, memo: dict) -> Self:
-        return type(self)(self.mode, self.refusal, self.vision_arguments, self.padding_counts)
+        return type(self)(
+            self.mode, self.refusal, self.vision_arguments, self.padding_counts, self.companions
+        )
 
     def layout(
         self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping[str, Any]
@@ -113,6 +121,12 @@ class SharingSwitch:
         self.tokens += layout.shape[0] * layout.shape[1]
         self.computed += len(layout.source)
 
+    def refuse(self, reason: str) -> None:
+        """Share no prompt from here on, for a reason that only a forward could show."""
+        self.refusal = reason
+        self.refused[reason] += 1
+        logger.warning(f"Rows will not share their prompts from here on: {reason}.")
+
     def may_prefill(self, reason: str | None) -> bool:
         """Whether `generate` may prefill repeated prompts once; `reason` says why its settings forbid."""
         if self.mode is False:
@@ -134,7 +148,7 @@ class SharingSwitch:
             return "there is only one row"
         if kwargs.get("past_key_values") is not None or kwargs.get("use_cache") is not False:
             return "the caller wants a key-value cache (use_cache is not False)"
-        known = KNOWN | self.vision_arguments
+        known = KNOWN | self.vision_arguments | self.companions
         if unknown := [name for name in kwargs if name not in known and _says_something(kwargs[name])]:
             return f"the caller passes {unknown[0]}"
         mask = kwargs.get("attention_mask")
@@ -177,7 +191,7 @@ def padding_counts(config: Any) -> bool:
     return any(kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
 
 
-def refusal(config: Any, token_types: str | None, attached: int) -> str | None:
+def refusal(config: Any, token_types: Collection[str], attached: int) -> str | None:
     """Why a decoder cannot share exactly; None if it can.
 
     Args:
@@ -187,8 +201,10 @@ def refusal(config: Any, token_types: str | None, attached: int) -> str | None:
     """
     if attached != config.num_hidden_layers:
         return f"{attached} attention modules were recognised in {config.num_hidden_layers} layers"
-    if token_types == "token_type_ids":
+    if "token_type_ids" in token_types:
         return "image or prompt tokens attend in both directions"
+    if unknown := sorted(set(token_types) - KNOWN):
+        return f"the decoder takes {unknown[0]} for each token"
     # What a text config leaves out below, its decoder does not have.
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:

@@ -1,0 +1,138 @@
+"""The parts of a model, found by transformers' conventions: tower, projector, decoder."""
+
+import inspect
+import itertools
+from types import CodeType
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from ..errors import UnsupportedModelError
+
+FEATURES = "get_image_features"
+
+# The fields of a `VLMFamily` that name modules.
+PARTS = frozenset({"vision", "projector", "language", "other"})
+
+# What transformers calls the last modules of a tower that bring its features into the decoder's space.
+_INNER_PROJECTORS = ("merger", "projector", "connector", "adapter", "aligner")
+
+
+def derive_parts(model: nn.Module) -> dict[str, Any]:
+    """The fields of a `VLMFamily` that name modules.
+
+    Nothing runs: `get_image_features` names the modules that it uses, so weights on the meta device do.
+
+    Args:
+        model: A stock vision-language model, with any head.
+
+    Raises:
+        UnsupportedModelError: If it is no decoder with a vision tower in front.
+    """
+    backbone, kind = model.base_model, type(model).__name__
+    if model.config.is_encoder_decoder:
+        raise UnsupportedModelError(
+            f"{kind} is an encoder-decoder model: its decoder reads the image through cross-attention to an "
+            "encoder of its own. Expected a decoder-only vision-language model."
+        )
+    if not hasattr(backbone, FEATURES):
+        raise UnsupportedModelError(
+            f"{type(backbone).__name__}, the backbone of {kind}, has no {FEATURES}(). Expected a "
+            "decoder-only vision-language model that makes its image features there, as transformers' do."
+        )
+    paths = {id(module): name for name, module in model.named_modules()}
+    decoder = _decoder(backbone)
+    children = dict(backbone.named_children())
+    used = [name for name in names_in(type(backbone), FEATURES) if name in children]
+    used = [name for name in used if children[name] not in (decoder, backbone.get_input_embeddings())]
+    towers = _towers(backbone, used)
+    prefix = paths[id(backbone)]
+    projectors = [name for name in used if name not in towers and _has_weights(children[name])]
+    inner = [
+        f"{tower}.{name}"
+        for tower in towers
+        for name, module in children[tower].named_children()
+        if any(word in name for word in _INNER_PROJECTORS) and _has_weights(module)
+    ]
+    # Without a decoder of its own, the rest of the backbone is the decoder.
+    rest = [] if decoder is backbone else _rest(backbone, {*used}, decoder)
+    return {
+        "vision": tuple(_below(prefix, name) for name in towers),
+        "projector": tuple(_below(prefix, name) for name in [*projectors, *inner]),
+        "language": paths[id(decoder)],
+        "other": tuple(_below(prefix, name) for name in rest),
+    }
+
+
+def _decoder(backbone: Any) -> nn.Module:
+    """The text decoder without a head."""
+    decoder = backbone.get_decoder()
+    # Some backbones hold a whole language model.
+    head = getattr(decoder, "base_model", decoder)
+    return decoder if decoder is backbone else head
+
+
+def names_in(kind: type, method: str) -> list[str]:
+    """The attributes that a method of a model names, with those of the methods that it calls, in order.
+
+    Args:
+        kind: The model's class.
+        method: Name of the method.
+    """
+    names: dict[str, None] = {}
+    methods = [method]
+    for called in methods:
+        named = _names(inspect.unwrap(getattr(kind, called)).__code__)
+        names |= dict.fromkeys(named)
+        methods += [name for name in named if name not in methods and _is_own_method(kind, name)]
+    return list(names)
+
+
+def _names(code: CodeType) -> list[str]:
+    """The names in a function and in the comprehensions and functions inside it."""
+    inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
+    return [*code.co_names, *(name for part in inside for name in _names(part))]
+
+
+def _is_own_method(kind: type, name: str) -> bool:
+    """Whether a model's own class defines a method; those of transformers' base classes name no modules."""
+    own = itertools.takewhile(lambda base: base is not PreTrainedModel, kind.__mro__)
+    method = next((vars(base)[name] for base in own if name in vars(base)), None)
+    return inspect.isfunction(method) and name != "forward"
+
+
+def _towers(backbone: Any, used: list[str]) -> list[str]:
+    """Which of the modules in use turn pixels into features: those that take pixels, or else the largest."""
+    if not used:
+        raise UnsupportedModelError(
+            f"{FEATURES}() of {type(backbone).__name__} uses no module. Expected a vision tower; a "
+            "checkpoint without one is a language model."
+        )
+    modules = {name: backbone.get_submodule(name) for name in used}
+    encoder = backbone.get_encoder(modality="image")
+    towers = [name for name, module in modules.items() if module is encoder or _takes_pixels(module)]
+    return towers or [max(used, key=lambda name: sum(p.numel() for p in modules[name].parameters()))]
+
+
+def _rest(backbone: Any, used: set[str], decoder: nn.Module) -> list[str]:
+    """Children of the backbone that have weights, and neither make image features nor hold the decoder."""
+    embeddings = backbone.get_input_embeddings()
+    rest = []
+    for name, module in backbone.named_children():
+        holds = any(part is decoder or part is embeddings for part in module.modules())
+        if name not in used and not holds and _has_weights(module):
+            rest.append(name)
+    return rest
+
+
+def _takes_pixels(module: nn.Module) -> bool:
+    return any(name.startswith("pixel_values") for name in inspect.signature(module.forward).parameters)
+
+
+def _has_weights(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _below(prefix: str, name: str) -> str:
+    return f"{prefix}.{name}" if prefix else name

@@ -1,0 +1,176 @@
+"""Image features: what a tower's output holds of each image, and the output for several images made of it.
+
+Shapes: N images, H the decoder's hidden size.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from transformers.utils import ModelOutput
+
+from ..families.derive_parts import names_in
+
+POOLED, DEEP = "pooler_output", "deepstack_features"
+_INNER = frozenset({"last_hidden_state", "hidden_states", "attentions"})
+
+# A tensor, or tensors by image or layer; layers may come with their number.
+Field = Any
+
+
+@dataclass(frozen=True)
+class Features:
+    """One image's features.
+
+    Attributes:
+        fields: Those of the output of `get_image_features` for this image alone, by name: a tensor, or a
+            tuple of tensors. `deepstack_features` has one of these for each of its layers.
+    """
+
+    fields: Mapping[str, Field]
+
+    @property
+    def tokens(self) -> int | None:
+        """Number of the image's tokens; None where the features do not tell."""
+        pooled = self.fields.get(POOLED)
+        if pooled is None:
+            return None
+        return sum(piece.shape[:-1].numel() for piece in tensors_in(pooled))
+
+    @property
+    def nbytes(self) -> int:
+        """Size in bytes."""
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    def tensors(self) -> Iterator[torch.Tensor]:
+        """All tensors of the features."""
+        return tensors_in(tuple(self.fields.values()))
+
+    def clone(self) -> Self:
+        """A copy that shares no memory."""
+        return type(self)({name: _map(torch.Tensor.clone, value) for name, value in self.fields.items()})
+
+
+def fields_read(kind: type) -> frozenset[str]:
+    """Which fields of ready features a backbone may read: those that its forward names.
+
+    Args:
+        kind: The class of the stock backbone.
+    """
+    return frozenset(names_in(kind, "forward"))
+
+
+def features_of_one(output: ModelOutput, read: Collection[str]) -> Features:
+    """The features of a single image, from an output that has no other; `read` as for `features_of_each`."""
+    return Features({name: _frozen(value) for name, value in _fields(output, read).items()})
+
+
+def features_of_each(
+    output: ModelOutput, read: Collection[str], tokens: Sequence[int] | None, images: int
+) -> list[Features] | None:
+    """The features of each image, from an output that has those of all.
+
+    Args:
+        output: Of `get_image_features`.
+        read: Names of the fields that the backbone reads (`fields_read`).
+        tokens: Tokens of each image; None if each has as many pieces as any other.
+        images: N.
+
+    Returns:
+        N features; None if the output does not tell where an image ends.
+    """
+    if images == 1:
+        return [features_of_one(output, read)]
+    fields = _fields(output, read)
+    if not fields.keys() <= {POOLED, DEEP} or fields.get(POOLED) is None:
+        return None
+    pooled = fields[POOLED]
+    if isinstance(pooled, torch.Tensor):
+        # (pieces, tokens a piece, H): an image has one piece or several (tiles, crops).
+        if pooled.ndim != 3:
+            return None
+        pieces = [1] * images if tokens is None else [count // pooled.shape[1] for count in tokens]
+        if sum(pieces) != len(pooled):
+            return None
+        pooled = pooled.split(pieces)
+    else:
+        pooled = [(piece,) for piece in pooled]
+    layers = fields.get(DEEP)
+    if len(pooled) != images or any(
+        isinstance(layer, torch.Tensor) or len(layer) != images for layer in layers or ()
+    ):
+        return None
+    made = [{POOLED: piece} for piece in pooled]
+    if layers is not None:
+        for number, image in enumerate(made):
+            image[DEEP] = tuple((layer[number],) for layer in layers)
+    return [Features(image) for image in made]
+
+
+def joined(features: Sequence[Features]) -> ModelOutput:
+    """The features of all images, as the stock backbone reads them from `mm_encoder_outputs["image"]`."""
+    output = _ImageFeatures()
+    for name in features[0].fields:
+        values = [image.fields[name] for image in features]
+        by_layer = [_join(layer) for layer in zip(*values, strict=True)] if name == DEEP else None
+        setattr(output, name, _join(values) if by_layer is None else by_layer)
+    return output
+
+
+@dataclass
+class _ImageFeatures(ModelOutput):
+    """The fields that most models have; others are set by their names."""
+
+    pooler_output: torch.Tensor | list[torch.Tensor] | None = None
+    deepstack_features: list | None = None
+
+
+def _fields(output: ModelOutput, read: Collection[str]) -> dict[str, Field]:
+    """The fields of an output that a backbone reads."""
+    # Outputs of several models carry further tensors as plain attributes.
+    fields = {name: value for name, value in vars(output).items() if name in read}
+    ready = fields.get(POOLED) is not None or fields.get(DEEP) is not None
+    # Forwards name the tower's inner states because their own output has some, too.
+    skipped = _INNER if ready else _INNER - {"last_hidden_state"}
+    # Fields beyond the usual two are attributes that a backbone expects, be they None.
+    usual = (POOLED, DEEP)
+    return {
+        name: value
+        for name, value in fields.items()
+        if name not in skipped and (value is not None or name not in usual)
+    }
+
+
+def tensors_in(value: Field) -> Iterator[torch.Tensor]:
+    """The tensors of a field, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from tensors_in(item)
+
+
+def _frozen(value: Field) -> Field:
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Field) -> Field:
+    if isinstance(value, tuple):
+        return tuple(_map(change, item) for item in value)
+    return change(value) if isinstance(value, torch.Tensor) else value
+
+
+def _join(values: Sequence[Field]) -> Field:
+    """One field for all images: tensors one behind the other, lists of tensors as one list."""
+    first = values[0]
+    if first is None:
+        return None
+    if isinstance(first, torch.Tensor):
+        return torch.cat(list(values))
+    if all(isinstance(item, torch.Tensor) for item in first):
+        return [item for value in values for item in value]
+    # A layer's number and its features.
+    return tuple(
+        _join(item) if not isinstance(item[0], int) else item[0] for item in zip(*values, strict=True)
+    )

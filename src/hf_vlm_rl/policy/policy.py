@@ -112,9 +112,11 @@ class VLMPolicy(Retyped):
             "not_shared": dict(sharing.refused),
         }
 
-    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
+    def lora_config(
+        self, r: int = 16, target: Any = "language", experts: bool | None = None, **peft_kwargs: Any
+    ):
         """A `peft.LoraConfig` for this model; see `lora.lora_config`."""
-        return lora_config(self, r, target, **peft_kwargs)
+        return lora_config(self, r, target, experts, **peft_kwargs)
 
     def freeze(self, vision: bool = True, projector: bool = True, language: bool = False) -> "VLMPolicy":
         """Stop gradients to the chosen parts; the others stay as they are. See `parts.freeze`.

@@ -10,6 +10,7 @@ from ..families import VLMFamily
 from ..families.derive_inputs import prompt
 from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
+from .native_call import images_kwargs_asked
 from .state import ProcessingState
 from .tokenizer import VLMTokenizer
 
@@ -45,7 +46,13 @@ def make_processing_class(
     sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
-    opening = opening_after_bos(processor)
+    opening, one_image = opening_after_bos(processor), prompt(processor, 1)
+    whole = images_kwargs_asked(processor, one_image) is None
+    if whole and family.alone_differs:
+        raise UnsupportedModelError(
+            f"{type(processor).__name__} writes ids by its own rules, and processes an image otherwise when it "
+            "is the only one of its row. Expected one of both at most; load the model with native_inputs=True."
+        )
     retype(processor, VLMTokenizer).state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty one is false
@@ -55,7 +62,8 @@ def make_processing_class(
         never_sampled=tuple(sorted(sampled_never - {None})),
         opening=opening,
         placeholder=written,
-        one_image=prompt(processor, 1),
+        one_image=one_image,
+        whole=whole,
     )
     return processor
 

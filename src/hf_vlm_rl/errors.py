@@ -6,8 +6,9 @@
 - `ImageError`: an image cannot be used, or images and placeholders do not match.
 - `PushError`: the Hub refused an upload or could not be reached; the local files are complete.
 - `RewardError`: a reward function failed, or returned something that is no reward.
+- `SelfCheckError`: a model without a tested family computes something else than the stock model.
 - `TicketError`: a ticket is damaged, or the store has no image for it.
-- `UnsupportedModelError`: no family row describes the model.
+- `UnsupportedModelError`: it is no model that can be made a policy.
 
 Every message says what was given, what was expected and how to fix it, and names the row.
 """
@@ -57,4 +58,8 @@ class TicketError(LookupError):
 
 
 class UnsupportedModelError(ValueError):
-    """No `VLMFamily` describes this kind of model."""
+    """It is no vision-language model, or none that can be made a policy; the message says why."""
+
+
+class SelfCheckError(UnsupportedModelError):
+    """A policy does not compute what its stock model computes."""

@@ -18,6 +18,8 @@ class Recipe:
     stop_ids: tuple[int, ...]
     # Whether to save in the layout of the original checkpoint, as `save_pretrained` does by default.
     original_format: bool = True
+    # Whether the model sees only the first image of a row.
+    one_image: bool = False
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, *words: str) -> tuple[int, ...]:

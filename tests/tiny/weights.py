@@ -31,6 +31,9 @@ def randomise(model: nn.Module, seed: int) -> None:
                 parameter.copy_(noise * (0.0625 if tied else 0.25))
             elif any(word in name for word in _TABLES) and "patch_embed" not in name:
                 parameter.copy_(noise * 0.5)
+            elif parameter.numel() == 1:
+                # A gate: some start closed.
+                parameter.copy_(0.7 + noise * 0.1)
             elif parameter.dim() == 1:
                 parameter.add_(noise * 0.1)
             elif parameter.dim() == 3 and "experts" in name:

@@ -10,6 +10,8 @@ from importlib.metadata import entry_points
 from .family import VLMFamily
 from .table import FAMILIES
 
+_BUILT_IN = tuple(FAMILIES.values())
+
 ENTRY_POINT_GROUP = "hf_vlm_rl.families"
 
 
@@ -38,6 +40,11 @@ def family_for(model_type: str) -> VLMFamily:
     if model_type not in FAMILIES:
         _load_entry_points()
     return FAMILIES.get(model_type) or VLMFamily(model_type)
+
+
+def is_built_in(model_type: str) -> bool:
+    """Whether a type's row is one of this package, whose tests cover it."""
+    return FAMILIES.get(model_type) in _BUILT_IN
 
 
 @functools.cache

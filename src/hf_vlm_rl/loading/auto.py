@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..families import VLMFamily
-from ..families.registry import register_family
+from ..families.registry import is_built_in, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
 from ..processing.chat_template import end_of_turn
@@ -20,6 +20,7 @@ from .formats import ORIGINAL_FORMATS
 from .image_options import check_bounds, image_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
+from .self_check import check_family
 from .stock import chat_class, complete_family, config_class, load_processor, skeleton
 
 
@@ -87,7 +88,9 @@ class AutoVLMPolicy:
             CheckpointError: If there is no such directory or no config.json; if an adapter's files are
                 missing, damaged or pickled, its tensors do not fit its base, or it changes nothing and is
                 not to be trained.
-            UnsupportedModelError: If no family describes the checkpoint.
+            SelfCheckError: If, as a policy, a model that this package's tests do not cover computes something
+                else than the stock model (`loading.self_check`).
+            UnsupportedModelError: If it is no vision-language model, or none that can be made a policy.
             ValueError: If an image option does not exist for its family or is out of its bounds; if an
                 argument is for adapters and the checkpoint is none, or contradicts another.
         """
@@ -221,4 +224,7 @@ def _finish(
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    return make_policy(model, processing_class, sharing)
+    policy = make_policy(model, processing_class, sharing)
+    if not is_built_in(policy.family.model_type) and policy.device.type != "meta":
+        check_family(policy)
+    return policy

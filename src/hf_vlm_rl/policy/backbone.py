@@ -1,5 +1,6 @@
 """The multimodal backbone that understands tickets."""
 
+import copy
 from typing import Any
 
 from torch import nn
@@ -71,6 +72,12 @@ class VLMBackbone(Retyped):
         self._features = FeatureCache()
         self._sharing = sharing
         self._watch = ImageWatch()
+
+    def renew(self) -> None:
+        """Forget what forwards so far left behind: features and counts."""
+        limit = self._features.limit_bytes
+        self._features, self._watch = FeatureCache(limit), ImageWatch()
+        self._sharing = copy.deepcopy(self._sharing)
 
     @property
     def processing_class(self) -> VLMTokenizer:

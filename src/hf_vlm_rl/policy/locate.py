@@ -18,12 +18,20 @@ CARRIERS = ("pixel_values", "image_grid_thw")
 
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain."""
-    pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
-    if pixel_values is not None or input_ids is None or kwargs.get("mm_encoder_outputs"):
+    input_ids = kwargs.get("input_ids")
+    if input_ids is None or kwargs.get("mm_encoder_outputs") or _has_pixels(kwargs):
         return False
     if cached_tokens(kwargs) and input_ids.shape[1] == 1:
         return False  # a step of decoding: no ticket is as short as one token
     return bool((input_ids == backbone.processing_class.state.placeholder_id).any())
+
+
+def _has_pixels(kwargs: Mapping[str, Any]) -> bool:
+    """Whether a forward is given images as pixels or tickets, under any of the names that models have."""
+    return any(
+        "pixel_values" in name and not name.endswith("videos") and value is not None
+        for name, value in kwargs.items()
+    )
 
 
 def locate(
@@ -51,7 +59,7 @@ def locate(
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
     carried = unpack(pixel_values)
-    if pixel_values is not None and carried is None:
+    if carried is None and _has_pixels(kwargs):
         return kwargs, None
     processing = backbone.processing_class
     if input_ids is None:

@@ -48,7 +48,7 @@ def read_native(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], 
     tensors = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
     vision = {name: value for name, value in tensors.items() if name in arguments}
     others = sorted(tensors.keys() - vision.keys() - BESIDE)
-    images = None if others else _cut(vision)
+    images = None if others or not backbone.family.packs else _cut(vision)
     if images is None:
         return _unknown(
             backbone, kwargs, f"beside {others[0]}" if others else "tensors that do not fit together"

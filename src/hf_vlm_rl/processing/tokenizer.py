@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from transformers import BatchFeature
+from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
 from ..errors import ImageError
@@ -92,6 +92,12 @@ class VLMTokenizer(Retyped):
         """A shallow copy of this object that knows `state` instead."""
         twin = copy.copy(self)
         twin.state = state
+        return twin
+
+    def native(self) -> ProcessorMixin:
+        """The native processor: it gives pixels, and shares this object's tokenizer and settings."""
+        twin = copy.copy(self)
+        twin.__class__ = self._stock_class
         return twin
 
     @property

@@ -74,11 +74,15 @@ OUTLINES: dict[str, Outline] = {
         },
     ),
     "mllama": Outline(
-        {"bos": "<|begin_of_text|>", "image": "<|image|>"},
-        more_words=("<|python_tag|>",),
+        {"bos": "<|begin_of_text|>", "python": "<|python_tag|>", "image": "<|image|>"},
         image_options={"size": square(56)},
         config={
-            "text_config": {"num_hidden_layers": 3, "cross_attention_layers": [1]},
+            # As in the original, the word for an image has an embedding but no logit.
+            "text_config": {
+                "vocab_size": Id("<|image|>"),
+                "num_hidden_layers": 3,
+                "cross_attention_layers": [1],
+            },
             "vision_config": {
                 "image_size": 56,
                 "patch_size": 14,
@@ -94,6 +98,7 @@ OUTLINES: dict[str, Outline] = {
         {},
         more_words=("<image>",),
         image="",
+        one_image=True,
         options={"num_query_tokens": 16},
         image_options={"size": square(56)},
         config={
@@ -104,7 +109,7 @@ OUTLINES: dict[str, Outline] = {
                 "ffn_dim": 128,
             },
             "vision_config": {"image_size": 56, "patch_size": 14},
-            "qformer_config": {"encoder_hidden_size": 32, "cross_attention_frequency": 1, "vocab_size": 8},
+            "qformer_config": {"encoder_hidden_size": 32, "cross_attention_frequency": 1},
         },
     ),
     "phi4_multimodal": Outline(

@@ -48,7 +48,7 @@ OUTLINES: dict[str, Outline] = {
         {"image": "<image>"},
         image_options={"size": square(256), "tile_size": 128, "max_patches": 4},
         config={
-            "text_config": {"mlp_layer_types": ["dense", "sparse"], "sliding_window": 2048},
+            "text_config": {"mlp_layer_types": ["dense", "sparse"]},
             "vision_config": {
                 "sam_config": _sam(256, 16),
                 "encoder_config": {"image_size": 56, "patch_size": 14},

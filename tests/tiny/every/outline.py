@@ -45,5 +45,5 @@ class Outline:
     config: Mapping[str, Any] = field(default_factory=dict)
     # Whether the stock class reads back what it saves in the layout of the original checkpoint.
     original_format: bool = True
-    # Why a tiny model of this class has more than a million parameters.
-    large: str = ""
+    # Whether the model sees only the first image of a row.
+    one_image: bool = False

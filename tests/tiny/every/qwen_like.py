@@ -61,7 +61,6 @@ def _omni(processor: str, patch: int, rope: dict[str, Any], vision: dict[str, An
             "vision_eos": "<|vision_end|>",
             "audio_bos": "<|audio_start|>",
             "audio_eos": "<|audio_end|>",
-            "user": "user",
         },
         image=BLOCK,
         processor=processor,
@@ -70,6 +69,8 @@ def _omni(processor: str, patch: int, rope: dict[str, Any], vision: dict[str, An
         feature_extractor="WhisperFeatureExtractor",
         image_options=pixels(patch),
         config={
+            # A plain word, which only the model that speaks looks for.
+            "user_token_id": Id("er"),
             "vision_start_token_id": Id("<|vision_start|>"),
             "audio_start_token_id": Id("<|audio_start|>"),
             "text_config": {"rope_parameters": rope},
@@ -121,7 +122,7 @@ OUTLINES: dict[str, Outline] = {
         config={
             "text_config": {
                 "logit_scale": 1.0,
-                "layer_types": ["full_attention", "full_attention"],
+                "layer_types": ["sliding_attention", "full_attention"],
                 "rope_parameters": {
                     "full_attention": SECTIONS | {"mrope_section": [4, 2, 2]},
                     "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
@@ -202,6 +203,8 @@ OUTLINES: dict[str, Outline] = {
             "projector_hidden_size": 64,
             "merged_hidden_size": 128,
             "text_config": {
+                "layer_types": ["full_attention", "minimax_m3_sparse"],
+                "mlp_layer_types": ["dense", "sparse"],
                 "rotary_dim": 8,
                 "dense_intermediate_size": 64,
                 "shared_intermediate_size": 32,

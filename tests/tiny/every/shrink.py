@@ -21,6 +21,8 @@ _SIZES: tuple[tuple[str, int, int], ...] = (
     ("q_lora_rank qk_head_dim", 32, 32),
     ("kv_lora_rank qk_nope_head_dim qk_rope_head_dim v_head_dim", 16, 16),
     ("image_size", 56, 56),
+    # Shorter than the prompts of tests.
+    ("sliding_window sliding_window_size attention_chunk_size", 64, 64),
 )
 _DECODER = {name: decoder for names, decoder, _ in _SIZES for name in names.split()}
 _TOWER = {name: tower for names, _, tower in _SIZES for name in names.split()}

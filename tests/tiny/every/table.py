@@ -28,5 +28,6 @@ def outlined(model_type: str) -> Recipe:
         tiny_config(model_type, outline, tokenizer),
         processor,
         ids(tokenizer, "<|im_end|>"),
-        outline.original_format,
+        original_format=outline.original_format,
+        one_image=outline.one_image,
     )

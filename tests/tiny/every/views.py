@@ -94,7 +94,10 @@ OUTLINES: dict[str, Outline] = {
     "lfm2_vl": Outline(
         _IMAGE,
         more_words=("<|image_start|>", "<|image_end|>", "<|img_thumbnail|>"),
-        config={"vision_config": {"vision_use_head": False}},
+        config={
+            "text_config": {"layer_types": ["conv", "full_attention"], "full_attn_idxs": [1]},
+            "vision_config": {"vision_use_head": False},
+        },
     ),
     "lighton_ocr": Outline(
         {"image": "<|image_pad|>", "image_break": "<|vision_pad|>", "image_end": "<|vision_end|>"}
@@ -114,7 +117,7 @@ OUTLINES: dict[str, Outline] = {
             "vision_config": {"image_size": 168, "patch_size": 14, "head_dim": 16},
             "text_config": {
                 "kv_source_layers": [0, 1],
-                "no_rope_layers": [1, 1],
+                "no_rope_layers": [1, 0],
                 "indexer_types": ["full", "full"],
                 "mlp_layer_types": ["dense", "sparse"],
                 "index_n_heads": 2,

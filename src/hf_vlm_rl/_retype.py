@@ -5,7 +5,6 @@ class: `architectures` in config.json, `processor_class` in processor_config.jso
 checkpoint key conversions, which it skips for classes that live outside its own package.
 """
 
-import copy
 import functools
 import inspect
 from collections.abc import Callable
@@ -23,13 +22,6 @@ class Retyped:
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
         return {}
-
-    def stock_copy(self) -> Any:
-        """A shallow copy of this object that is of its stock class again."""
-        twin = copy.copy(self)
-        while isinstance(twin, Retyped):
-            twin.__class__ = twin._stock_class  # noqa: SLF001 - this class's own
-        return twin
 
     # The stock name leads pickle to the stock class, so say how to find this one.
     def __reduce_ex__(self, protocol: Any) -> tuple:

@@ -36,13 +36,13 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
             f"{kind} is an encoder-decoder model: its decoder reads the image through cross-attention to an "
             "encoder of its own. Expected a decoder-only vision-language model."
         )
-    if not hasattr(backbone, FEATURES):
-        raise UnsupportedModelError(
-            f"{type(backbone).__name__}, the backbone of {kind}, has no {FEATURES}(). Expected a "
-            "decoder-only vision-language model that makes its image features there, as transformers' do."
-        )
     paths = {id(module): name for name, module in model.named_modules()}
     decoder = _decoder(backbone)
+    if not hasattr(backbone, FEATURES):
+        parts = _parts_by_name(backbone, decoder)
+        prefix = paths[id(backbone)]
+        named = {part: tuple(_below(prefix, name) for name in names) for part, names in parts.items()}
+        return named | {"language": paths[id(decoder)]}
     children = dict(backbone.named_children())
     used = [name for name in names_in(type(backbone), FEATURES) if name in children]
     used = [name for name in used if children[name] not in (decoder, backbone.get_input_embeddings())]
@@ -63,6 +63,48 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
         "language": paths[id(decoder)],
         "other": tuple(_below(prefix, name) for name in rest),
     }
+
+
+def needs_native_inputs(model: nn.Module) -> bool:
+    """Whether a model takes pixels only: its backbone makes no image features apart, or takes none."""
+    accepted = inspect.signature(model.base_model.forward).parameters
+    return not hasattr(model.base_model, FEATURES) or "mm_encoder_outputs" not in accepted
+
+
+def _parts_by_name(backbone: Any, decoder: nn.Module) -> dict[str, list[str]]:
+    """Towers, projectors and the rest of a backbone that does not say how it makes image features."""
+    encoder = backbone.get_encoder(modality="image")
+    modules = dict(backbone.named_modules())
+    towers: list[str] = []
+    for name, module in modules.items():
+        taking = module is encoder if encoder is not backbone else name and _takes_pixels(module)
+        if taking and not any(name.startswith(f"{tower}.") for tower in towers):
+            towers.append(name)
+    if not towers:
+        raise UnsupportedModelError(
+            f"{type(backbone).__name__} has no module that takes pixels, and no {FEATURES}(). Expected a "
+            "decoder-only vision-language model, as transformers' are."
+        )
+    parts: dict[str, list[str]] = {"vision": towers, "projector": [], "other": []}
+    for name, module in modules.items():
+        parent = name.rpartition(".")[0]
+        level = [tower for tower in towers if tower.startswith(f"{parent}." if parent else "")]
+        holds = any(f"{tower}.".startswith(f"{name}.") for tower in towers)
+        if not name or holds or not level or not _has_weights(module) or _is_text(backbone, module, decoder):
+            continue
+        if any(below == parent or parent.startswith(f"{below}.") for below in towers):
+            continue
+        # What stands beside the tower in a module of images, or is called so, brings features to the decoder.
+        beside = bool(parent) and any(tower.rpartition(".")[0] == parent for tower in level)
+        called = any(word in name for word in _INNER_PROJECTORS)
+        if parent or decoder is not backbone:
+            parts["projector" if beside or called else "other"].append(name)
+    return parts
+
+
+def _is_text(backbone: Any, module: nn.Module, decoder: nn.Module) -> bool:
+    text = (decoder, backbone.get_input_embeddings())
+    return any(part is each for part in module.modules() for each in text)
 
 
 def _decoder(backbone: Any) -> nn.Module:

@@ -103,7 +103,8 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
         single = run.sharding == "ddp" and settings.precision != "4bit"
         config = policy.lora_config(r=run.rank, target=run.target)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
-    if not (model is not policy and run.target == "all") and not run.vision:
+    frozen = not (model is not policy and run.target == "all") and not run.vision
+    if frozen and not policy.family.native_inputs:
         # With real weights the features of a frozen tower are computed once and kept, without a graph.
         policy.base_model.get_image_features = torch.no_grad()(policy.base_model.get_image_features)
     model.train()

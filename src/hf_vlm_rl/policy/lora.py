@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import nn
 
-from .parts import below, saved_whole
+from .parts import below, part_of, saved_whole
 
 PARTS = ("language", "language+projector", "all")
 
@@ -52,15 +52,19 @@ def _targets(policy: Any, target: str) -> list[str]:
     if target not in PARTS:
         raise ValueError(f"Got target={target!r}. Expected one of {PARTS} or a list of module names.")
     family = policy.family
-    parts = [family.language]
+    parts, chosen = [family.language], ["language"]
     if target != "language":
-        parts += family.projector
+        parts, chosen = [*parts, *family.projector], [*chosen, "projector"]
     if target == "all":
-        parts += family.vision
+        parts, chosen = [*parts, *family.vision], [*chosen, "vision"]
     names = [
         name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()
-        if isinstance(module, nn.Linear) and below(name, parts) and ".lora_" not in name
+        if isinstance(module, nn.Linear)
+        and below(name, parts)
+        and ".lora_" not in name
+        # The tower may lie inside a backbone that is the decoder itself.
+        and part_of(name, family) in chosen
     ]
     if not names:
         raise ValueError(

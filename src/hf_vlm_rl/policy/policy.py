@@ -100,6 +100,7 @@ class VLMPolicy(Retyped):
             did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
             batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
             `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
+            `native_inputs`: `VLMFamily.native_inputs`; if True, nothing is ever shared.
         """
         features, sharing = self.base_model.feature_cache, self.base_model.sharing
         return {
@@ -110,6 +111,7 @@ class VLMPolicy(Retyped):
             "prompts": sharing.prompts,
             "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
+            "native_inputs": self.family.native_inputs,
         }
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
@@ -151,7 +153,7 @@ class VLMPolicy(Retyped):
         cached = cached_tokens(kwargs)
         inside = tickets_inside(self.base_model, kwargs)
         kwargs, rows = locate(self.base_model, kwargs, cached)
-        if rows is None and not cached:
+        if rows is None and not cached and not self.family.native_inputs:
             kwargs, rows = read_native(self.base_model, kwargs)
         if inside:
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]

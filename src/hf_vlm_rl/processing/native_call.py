@@ -5,10 +5,13 @@ write the ids by themselves, so they are called as a whole, with the images.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import PIL.Image
+from transformers import BatchEncoding
+
+from ..errors import ImageError, UnsupportedModelError
 
 # What a processor returns of the text; names that end with `TYPES` are of the text, too.
 TEXT = frozenset({"input_ids", "attention_mask", "labels"})
@@ -55,3 +58,82 @@ def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str,
 def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:
     """What a native `__call__` returned beside the text."""
     return {name: value for name, value in output.items() if name not in TEXT and not name.endswith(TYPES)}
+
+
+def call_on_ids(
+    processing: Any, tickets: Sequence[Sequence[int]], input_ids: list[list[int]], mask: list[list[int]]
+) -> dict[str, Any]:
+    """What the native `__call__` makes of a batch of rows that are tokenized already.
+
+    Args:
+        processing: A processing class.
+        tickets: Those of each of the B rows, in the order of their placeholders.
+        input_ids: B rows of T ids, padded, with clean placeholders.
+        mask: B rows of T numbers, 0 at padding.
+
+    Returns:
+        Its outputs but ids and mask: tensors of all images, padded as it pads them, and what it says of
+        each token.
+
+    Raises:
+        ImageError: If it refuses these images together.
+        UnsupportedModelError: If it makes other ids of the rows.
+    """
+    state, native = processing.state, processing.native()
+    images = [[state.store.get(ticket) for ticket in row] for row in tickets]
+    # How an image is processed in company, the native call sees by itself.
+    options = [dict(image.options) for row in images for image in row]
+    options = [{name: value for name, value in each.items() if name != "alone"} for each in options]
+    if any(each != options[0] for each in options):
+        raise ImageError(
+            f"The images of a batch were encoded with different options: {options}. The native processor "
+            "takes one set for all; encode all rows with the same images_kwargs."
+        )
+    native.tokenizer = _Tokenized(native.tokenizer, input_ids, mask)
+    texts = [state.one_image.replace(state.placeholder, state.placeholder * len(row)) for row in tickets]
+    try:
+        output = native(
+            images=[[image.image for image in row] for row in images],
+            text=texts,
+            images_kwargs=options[0],
+            padding=True,
+            return_tensors="pt",
+        )
+    except (IndexError, TypeError, ValueError) as error:
+        raise ImageError(
+            f"{type(native).__name__} refuses a batch whose rows have {[len(row) for row in images]} images: "
+            f"{error}. Put rows with and without images into different batches."
+        ) from error
+    if output["input_ids"].tolist() != input_ids:
+        raise UnsupportedModelError(
+            f"{type(native).__name__} changes ids after its tokenizer made them. Expected a processor that "
+            "adds its tokens to the text."
+        )
+    return {name: value for name, value in output.items() if name not in TEXT}
+
+
+class _Tokenized:
+    """Stands for a tokenizer that has tokenized the rows of a batch.
+
+    Args:
+        tokenizer: Does everything else.
+        input_ids: B rows of ids.
+        mask: Their attention masks.
+    """
+
+    def __init__(self, tokenizer: Any, input_ids: list[list[int]], mask: list[list[int]]):
+        self._tokenizer = tokenizer
+        self._rows = {"input_ids": input_ids, "attention_mask": mask}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def __call__(self, text: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
+        if isinstance(text, str) or len(text) != len(self._rows["input_ids"]):
+            return self._tokenizer(text, return_tensors=return_tensors, **kwargs)
+        # Where in the text a token is, some processors ask to count an image's tokens.
+        encodings = self._tokenizer(list(text)).encodings
+        return BatchEncoding(copy.deepcopy(self._rows), encodings, tensor_type=return_tensors)

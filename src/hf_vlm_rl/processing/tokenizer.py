@@ -360,7 +360,9 @@ class VLMTokenizer(Retyped):
             out = super().__call__(
                 images=[[image] * copies], text=[one], images_kwargs=options, return_tensors="pt"
             )
-            inputs, replacement, ids = image_inputs(out), "", out["input_ids"][0].tolist()
+            # Native inputs are made for a batch, not for an image.
+            inputs = {} if self._vlm.family.native_inputs else image_inputs(out)
+            replacement, ids = "", out["input_ids"][0].tolist()
         else:
             arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
             inputs, (replacement, *_) = super()._process_images([[image] * copies], **arguments)
@@ -382,7 +384,7 @@ class VLMTokenizer(Retyped):
         settings = self._image_processor_settings()
         defaults = self._vlm.images_defaults.get(settings)
         if defaults is None:
-            asked = None if self._vlm.whole else images_kwargs_asked(self.stock_copy(), self._vlm.one_image)
+            asked = None if self._vlm.whole else images_kwargs_asked(self.native(), self._vlm.one_image)
             defaults = images_kwargs_merged(self, {}) if asked is None else asked
             self._vlm.images_defaults[settings] = defaults
         return dict(defaults)

@@ -7,6 +7,7 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import CheckpointError, UnsupportedModelError
+from ..families.derive_inputs import image_token_id
 from ..loading.adapters import find_adapter
 from ..loading.formats import ORIGINAL_FORMATS
 from ..loading.location import HUB_ARGUMENTS, file_arguments, read_config
@@ -116,9 +117,10 @@ class AutoVLMRewardModel(AutoVLMValueModel):
 def _check_same_model(processing_class: VLMTokenizer, config: PreTrainedConfig, source: str) -> None:
     state = processing_class.state
     same_type = state.family.model_type == config.model_type
-    if not same_type or state.placeholder_id != config.image_token_id:
+    image_token = image_token_id(config, processing_class)
+    if not same_type or state.placeholder_id != image_token:
         raise ValueError(
-            f"{source!r} is a {config.model_type} model with image token {config.image_token_id}, but the "
+            f"{source!r} is a {config.model_type} model with image token {image_token}, but the "
             f"processing class belongs to a {state.family.model_type} model with image token "
             f"{state.placeholder_id}. PPO gives the policy's ids to all its models: use checkpoints of one "
             "family and tokenizer, or RewardFunctionModel around a model of another one."

@@ -114,7 +114,7 @@ def pair(name: str, tiles: int, train_vision: bool, device: str) -> tuple[tuple[
     stock_processor.tokenizer.padding_side = "left"
     policy = AutoVLMPolicy.from_model(copy.deepcopy(stock), made.processor)
     config = policy.lora_config(r=16, init_lora_weights=False)
-    tower = policy.family.vision
+    tower = policy.family.vision[0]
     adapted = [_adapt(model, config, tower if train_vision else None) for model in (stock, policy)]
     return (adapted[0], stock_processor), (adapted[1], policy.processing_class)
 

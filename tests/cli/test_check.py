@@ -49,6 +49,18 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
 
 
+def test_a_derived_family_is_shown_and_compared_on_request(checkpoint, capsys):
+    assert main(["check", str(checkpoint("minicpmv4_7")), "--weights"]) == 0
+    found = printed(capsys)
+    assert found["family"].startswith("minicpmv4_7, compared with stock when it is loaded")
+    assert "vision=model.vision_tower" in found["derived"]
+    assert "companions=target_sizes; grids; language=model.language_model" in found["derived"]
+    assert float(re.search(r"by (\S+) of", found["off stock"])[1]) < 2e-5
+    assert "disagree" not in found["stock batches"]
+    assert main(["check", str(checkpoint("internvl"))]) == 0
+    assert printed(capsys)["family"] == "internvl, equal to stock in this package's tests"
+
+
 def test_a_larger_image_has_more_tokens(without_weights, capsys):
     model = str(without_weights("internvl"))
     counts = []

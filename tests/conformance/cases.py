@@ -49,7 +49,7 @@ def images_of(messages: list[dict]) -> list:
     return [block["image"] for message in messages for block in message["content"] if "image" in block]
 
 
-def tickets(processing_class, rows: list, side: str = "left") -> dict:
+def tickets(processing_class, rows: list, side: str = "left", **kwargs) -> dict:
     """Rows as a padded batch with tickets beside the ids."""
     return processing_class.apply_chat_template(
         rows,
@@ -57,12 +57,12 @@ def tickets(processing_class, rows: list, side: str = "left") -> dict:
         tokenize=True,
         return_dict=True,
         return_tensors="pt",
-        processor_kwargs={"padding": True, "padding_side": side},
+        processor_kwargs={"padding": True, "padding_side": side, **kwargs},
     )
 
 
-def native(processor, rows: list, side: str = "left") -> dict:
-    """The same call of the stock processor, which gives pixels."""
-    batch = tickets(processor, rows, side)
+def native(processor, rows: list, side: str = "left", typed: bool = False) -> dict:
+    """The same call of the stock processor, which gives pixels; `typed`: and the tokens' types."""
+    batch = tickets(processor, rows, side, **({"return_mm_token_type_ids": True} if typed else {}))
     batch.pop("labels", None)  # PaliGemma's processor always adds them
     return batch

@@ -87,7 +87,7 @@ def test_a_change_of_the_weights_drops_the_features(part, change, counted, polic
     batch = tickets(policy.processing_class, [one_image()])
     before = logits(policy, batch)
     family = policy.family
-    path = family.vision if part == "vision" else family.projector[0]
+    path = family.vision[0] if part == "vision" else family.projector[0]
     change(policy, next(iter(policy.get_submodule(path).parameters())))
     after = logits(policy, batch)
     assert encoded() == 2
@@ -123,7 +123,7 @@ def test_another_image_is_another_entry(counted):
 def test_trained_or_adapted_towers_are_encoded_every_time(policy_for):
     batch = tickets(policy_for("internvl").processing_class, [one_image()])
     thawed = policy_for("internvl").requires_grad_(False)
-    next(iter(thawed.get_submodule(thawed.family.vision).parameters())).requires_grad_(True)
+    next(iter(thawed.get_submodule(thawed.family.vision[0]).parameters())).requires_grad_(True)
     policy = policy_for("internvl")
     adapted = get_peft_model(policy, LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
     adapted.requires_grad_(False)

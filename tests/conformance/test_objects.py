@@ -78,7 +78,7 @@ def test_copies_compute_the_same_and_share_nothing_but_the_images(family, policy
     assert twin.processing_class is policy.processing_class
     assert torch.equal(logits(twin, batch), logits(policy, batch))
     with torch.no_grad():
-        next(iter(twin.get_submodule(policy.family.vision).parameters())).add_(1.0)
+        next(iter(twin.get_submodule(policy.family.vision[0]).parameters())).add_(1.0)
     assert not torch.equal(logits(twin, batch), logits(policy, batch))
 
 

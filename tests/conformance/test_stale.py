@@ -19,7 +19,7 @@ def logits(model, batch, **options):
 
 
 def tower(policy):
-    return policy.get_submodule(policy.family.vision)
+    return policy.get_submodule(policy.family.vision[0])
 
 
 def scaled(policy):

@@ -104,7 +104,7 @@ def test_a_compute_dtype_reaches_tower_projector_and_head(checkpoint):
     config = BitsAndBytesConfig(**FOUR, bnb_4bit_compute_dtype=torch.bfloat16)
     policy = AutoVLMPolicy.from_pretrained(checkpoint("internvl"), quantization_config=config)
     weights = dict(policy.named_parameters())
-    for part in (policy.family.vision, *policy.family.projector, "lm_head"):
+    for part in (*policy.family.vision, *policy.family.projector, "lm_head"):
         assert {w.dtype for name, w in weights.items() if name.startswith(part)} == {torch.bfloat16}
 
 

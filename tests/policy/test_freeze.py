@@ -20,7 +20,7 @@ def expected(policy) -> dict[str, set[str]]:
     """Names of the parameters of each part, by the family's paths and by hand for the rest."""
     family, names = policy.family, [name for name, _ in policy.named_parameters()]
     projector = {name for name in names if below(name, family.projector) or name == "model.image_newline"}
-    vision = {name for name in names if below(name, [family.vision])} - projector
+    vision = {name for name in names if below(name, family.vision)} - projector
     return {"vision": vision, "projector": projector, "language": set(names) - vision - projector}
 
 

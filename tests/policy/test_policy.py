@@ -48,7 +48,7 @@ def test_lora_targets_projector_and_tower_on_request(policy):
     decoder, projector = below(policy, family.language), below(policy, *family.projector)
     assert projector
     assert set(policy.lora_config(target="language+projector").target_modules) == decoder | projector
-    everything = decoder | projector | below(policy, family.vision)
+    everything = decoder | projector | below(policy, *family.vision)
     assert set(policy.lora_config(target="all").target_modules) == everything
     assert len(everything) > len(decoder | projector)
 
@@ -101,7 +101,7 @@ def test_freezing_stops_the_chosen_parts_and_no_other(policy, vision, projector)
 
 def test_freezing_without_a_word_stops_tower_and_projector(policy):
     policy.freeze()
-    assert trainable(policy, policy.family.vision, *policy.family.projector) == {False}
+    assert trainable(policy, *policy.family.vision, *policy.family.projector) == {False}
     assert trainable(policy, policy.family.language) == {True}
 
 

@@ -1,8 +1,8 @@
 """Tiny random checkpoints of vision-language models, written without a network.
 
 ``build(model_type, directory)`` leaves a directory that the plain Auto classes load: the stock model
-in float32, its generation config and its native processor. ``FAMILIES`` are the twelve with a row in
-the package, ``EVERY`` all that can be built.
+in float32, its generation config and its native processor. ``FAMILIES`` are the twelve whose recipes
+are written by hand, in the style of their originals; ``EVERY`` are all that can be built.
 """
 
 from pathlib import Path

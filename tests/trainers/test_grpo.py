@@ -59,7 +59,9 @@ def test_a_frozen_tower_stays_while_the_decoder_trains(family, policy_for, tmp_p
     before = parameters(trainer.model)
     trainer.train()
     assert split_by_change(trainer.model, before) == (set(), set())
-    assert not any(value.requires_grad for value in policy.get_submodule(policy.family.vision).parameters())
+    assert not any(
+        value.requires_grad for value in policy.get_submodule(policy.family.vision[0]).parameters()
+    )
 
 
 @pytest.mark.parametrize("family", TWO)

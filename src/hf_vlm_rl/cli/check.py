@@ -1,6 +1,7 @@
-"""`hf-vlm-rl check`: what this package makes of a model, from its config and processor alone."""
+"""`hf-vlm-rl check`: what this package makes of a model, from its config and processor, or compared."""
 
 import argparse
+import itertools
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -12,8 +13,11 @@ QUESTION = "What is it?"
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
-    parser.add_argument("model", help="Hub id or directory; its weights are not downloaded")
+    parser.add_argument("model", help="Hub id or directory")
     add_revision(parser)
+    parser.add_argument(
+        "--weights", action="store_true", help="load the weights, too, and compare the policy with stock"
+    )
     image = parser.add_mutually_exclusive_group()
     image.add_argument("--image", help="file or URL of an image, to count its tokens")
     image.add_argument(
@@ -31,7 +35,9 @@ def run(options: argparse.Namespace) -> None:
     from ..processing.images.read import load_rgb
 
     image = load_rgb(options.image) if options.image else Image.new("RGB", options.image_size)
-    for name, value in facts(options.model, image, hub_arguments(options)):
+    found = facts(options.model, image, hub_arguments(options))
+    compared = comparison(options.model, hub_arguments(options)) if options.weights else ()
+    for name, value in itertools.chain(found, compared):
         sys.stdout.write(f"{name + ':':<15}{value}\n")
 
 
@@ -70,9 +76,53 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
         "template",
         repr(processing.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)),
     )
+    yield from _family(policy)
     yield "boxes", _boxes(policy.family.boxes)
     yield "sharing", policy.base_model.sharing.refusal or "rows that begin alike share their prompts"
     yield "LoRA", f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
+
+
+def comparison(source: str, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:
+    """How far a policy is off its stock model on a few small images, as pairs of name and value.
+
+    Args:
+        source: Hub id or directory, whose weights are loaded in their own dtype.
+        located: `revision`, `token`, `cache_dir`, ...
+
+    Raises:
+        SelfCheckError: If they differ by more than rounding.
+    """
+    from ..loading.auto import AutoVLMPolicy
+    from ..loading.self_check import compare, stock_batch_effect
+
+    policy = AutoVLMPolicy.from_pretrained(source, dtype="auto", **(located or {}))
+    worst = max(difference for _, difference, _ in compare(policy))
+    yield "off stock", f"by {worst:.1e} of the largest value, at most"
+    effect = stock_batch_effect(policy)
+    told = " : log-probs of rollouts and of training can disagree" if effect > 1e-3 else ""
+    yield "stock batches", f"change a row's own logits by {effect:.1e} of the largest{told}"
+
+
+def _family(policy: Any) -> Iterator[tuple[str, str]]:
+    """What is known of the family, and how."""
+    from ..families.registry import family_for, is_built_in
+
+    family = policy.family
+    written = family_for(family.model_type)
+    if is_built_in(family.model_type):
+        tested = "equal to stock in this package's tests"
+    else:
+        tested = "compared with stock when it is loaded, or now by --weights"
+    yield "family", f"{family.model_type}, {tested}"
+    values = {name: getattr(family, name) for name in sorted(written.missing)}
+    derived = [f"{name}{_written(value)}" for name, value in values.items() if value not in ((), False, {})]
+    yield "derived", "; ".join(derived)
+
+
+def _written(value: Any) -> str:
+    if value is True:
+        return ""
+    return f"={', '.join(value) if isinstance(value, tuple | dict) else value}"
 
 
 def _boxes(boxes: Any) -> str:

@@ -111,6 +111,26 @@ def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
             yield f"{clause}: {name}", difference, allowed
 
 
+def stock_batch_effect(policy: Any) -> float:
+    """How far the stock model's own logits of a row move when it is left-padded beside another one.
+
+    Some models are off by much: their log-probs of a rollout and of a training batch disagree then.
+
+    Returns:
+        The difference as a share of the largest logit; about 1e-6 in float32 is rounding.
+    """
+    native = policy.processing_class.native()
+    rows = [(QUESTIONS[0], [noise(WIDE, 0)]), (QUESTIONS[1], [noise(WIDE, 2)])]
+    batch = _stock(policy, _batch(policy, native, rows))
+    together = _arguments(policy, batch, whole=True)["logits"]
+    effects = []
+    for index, row in enumerate(rows):
+        alone = _arguments(policy, _stock(policy, _batch(policy, native, [row])), whole=True)["logits"]
+        seen = batch["attention_mask"][index].bool()
+        effects.append(_difference(together[index][seen], alone[0], seen[seen]))
+    return max(effects)
+
+
 def refusal_to_share(policy: Any) -> str | None:
     """Why rows must not share their prompts; None if two rows with one prompt agree with each by itself."""
     backbone = policy.base_model
@@ -171,12 +191,10 @@ def _stock(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     processing = policy.processing_class
     missing = [name for name in policy.family.token_types if name not in batch]
     types = {name: token_types(processing, name, batch["input_ids"].tolist()) for name in missing}
-    return {
-        name: value.to(policy.dtype)
-        if isinstance(value, torch.Tensor) and value.is_floating_point()
-        else value
-        for name, value in batch.items()
-    } | {name: torch.tensor(value, device=policy.device) for name, value in types.items()}
+    tensors = {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
+    cast = {name: value.to(policy.dtype) for name, value in tensors.items() if value.is_floating_point()}
+    made = {name: torch.tensor(value, device=policy.device) for name, value in types.items()}
+    return {**batch, **cast, **made}
 
 
 def _arguments(policy: Any, batch: Mapping[str, Any], whole: bool) -> dict[str, Any]:

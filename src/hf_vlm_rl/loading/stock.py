@@ -126,5 +126,6 @@ def complete_family(model: PreTrainedModel, processor: Any, native_inputs: bool 
     if family.missing & PARTS:
         family = family.completed(derive_parts(model))
     if family.missing:
-        family = family.completed(derive_inputs(model, processor, family.native_inputs))
+        with torch.device("cpu"):  # processors count, also where a model without weights is being made
+            family = family.completed(derive_inputs(model, processor, family.native_inputs))
     return family

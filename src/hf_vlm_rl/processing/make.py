@@ -3,6 +3,7 @@
 from typing import Any
 
 import jinja2
+import torch
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from .._retype import retype
@@ -36,6 +37,7 @@ def make_processing_class(
     if isinstance(processor, VLMTokenizer):
         return processor
     check_native(processor, family.model_type)
+    adopt_template(processor)
     tokenizer, image_token = processor.tokenizer, image_token_id(config, processor)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -48,7 +50,8 @@ def make_processing_class(
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
     opening, one_image = opening_after_bos(processor), prompt(processor, 1)
-    whole = family.native_inputs or images_kwargs_asked(processor, one_image) is None
+    with torch.device("cpu"):  # processors count, also where a model without weights is being made
+        whole = family.native_inputs or images_kwargs_asked(processor, one_image) is None
     if whole and family.alone_differs and not family.native_inputs:
         raise UnsupportedModelError(
             f"{type(processor).__name__} writes ids by its own rules, and processes an image otherwise when "

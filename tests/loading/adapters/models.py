@@ -57,7 +57,7 @@ def logits(model: torch.nn.Module, processor: Any) -> torch.Tensor:
 def kinds(policy: torch.nn.Module) -> dict[str, set[str]]:
     """The classes of the linear layers of each part and of the head."""
     family = policy.family
-    parts = {"projector": family.projector, "vision": (family.vision,), "language": (family.language,)}
+    parts = {"projector": family.projector, "vision": family.vision, "language": (family.language,)}
     found: dict[str, set[str]] = {}
     for name, module in policy.named_modules():
         if isinstance(module, torch.nn.Linear):

@@ -55,6 +55,24 @@ OUTLINES: dict[str, Outline] = {
             },
         },
     ),
+    "pp_chart2table": Outline(
+        {"image": "<imgpad>"},
+        more_words=("<img>", "</img>"),
+        # The template writes all of an image's words: the processor repeats none.
+        image="<img>" + "<imgpad>" * 16 + "</img>",
+        image_options={"size": square(128)},
+        config={
+            "image_seq_length": 16,
+            "vision_config": {
+                "image_size": 128,
+                "patch_size": 8,
+                "output_channels": 16,
+                "global_attn_indexes": [1],
+                "window_size": 4,
+                "mlp_dim": 64,
+            },
+        },
+    ),
     "granite_docling": Outline(
         {"image": "<image>"},
         more_words=(

@@ -43,7 +43,7 @@ OUTLINES: dict[str, Outline] = {
             "TILE",
             "TILE_GLOBAL",
         ),
-        options={"patch_size": 14, "img_size": 128, "downsample_factor": 2},
+        options={"patch_size": 14, "img_size": 112, "downsample_factor": 2},
         image_options=_TILES,
         config={"downsample_factor": 2, "alignment_intermediate_size": 128, "vision_config": _TOWER},
     ),

@@ -23,7 +23,7 @@ def loss_of(policy, batch):
 
 
 def shard(policy):
-    parts = [policy.get_submodule(path) for path in (policy.family.vision, policy.family.language)]
+    parts = [policy.get_submodule(path) for path in (*policy.family.vision, policy.family.language)]
     for part in parts:
         for name, module in part.named_modules():
             if name.rpartition(".")[2].isdigit() and "." in name and name.count(".") <= 2:

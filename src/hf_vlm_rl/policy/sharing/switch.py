@@ -203,6 +203,8 @@ def refusal(config: Any, token_types: Collection[str], attached: int) -> str | N
         return f"{attached} attention modules were recognised in {config.num_hidden_layers} layers"
     if "token_type_ids" in token_types:
         return "image or prompt tokens attend in both directions"
+    if unknown := sorted(set(token_types) - KNOWN):
+        return f"the decoder takes {unknown[0]} for each token"
     # What a text config leaves out below, its decoder does not have.
     kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
     if kinds != {"full_attention"}:

@@ -1,0 +1,5 @@
+"""Fixtures of the clauses over all classes."""
+
+from .every import twins
+
+__all__ = ["twins"]

@@ -1,0 +1,102 @@
+"""What the clauses over all classes have in common: the policy, its stock twin and their batches."""
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoProcessor
+
+from hf_vlm_rl import AutoVLMPolicy
+from tests.images import photo
+from tests.tiny import EVERY, auto_class
+
+from .cases import native, tickets, user
+
+# Classes that a policy refuses, or of which a clause does not hold, and why. Nothing else is left out.
+REFUSED: dict[str, str] = {}
+
+# In these, stock's own numbers depend on padding or on a row's place in the batch.
+STOCK_DIFFERS = {
+    "hunyuan_vl": "a row's logits depend on its place in the batch: rotary positions are read across rows",
+    "mistral_large4": "left padding changes the logits of a row",
+}
+
+# In these, stock's own backward pass fails while the vision tower is trained.
+STOCK_FAILS_BACKWARD = {"gemma3n": "its tower's activations are changed in place"}
+
+CLAIMED = tuple(name for name in EVERY if name not in REFUSED)
+
+
+@dataclass(frozen=True)
+class Twins:
+    """A policy from a saved checkpoint, and the stock model and processor of the same files."""
+
+    policy: Any
+    bare: Any
+    processor: Any
+
+    @property
+    def processing(self) -> Any:
+        return self.policy.processing_class
+
+    def tickets(self, rows: list) -> dict:
+        """Rows as the policy gets them."""
+        return tickets(self.processing, rows)
+
+    def native(self, rows: list) -> dict:
+        """Rows as the stock model gets them."""
+        # Cosmos3-Edge's processor makes what its model needs on request only.
+        typed = "mm_token_type_ids" in self.policy.family.token_types
+        batch = native(self.processor, rows, typed=typed)
+        # Llama 4's processor makes bfloat16, whatever its model is.
+        return batch.to(self.bare.dtype)
+
+    def rows(self, *rows: list) -> list[list]:
+        """Those of the rows that the native processor takes."""
+        return [row for row in rows if not self.policy.family.needs_image or has_image(row)]
+
+
+def has_image(messages: list[dict]) -> bool:
+    return any("image" in block for message in messages for block in message["content"])
+
+
+@functools.lru_cache(maxsize=2)  # all clauses of a class follow each other
+def load_twins(directory: str) -> Twins:
+    policy = AutoVLMPolicy.from_pretrained(directory, dtype="float32").eval()
+    bare = auto_class(AutoConfig.from_pretrained(directory)).from_pretrained(directory, dtype=torch.float32)
+    processor = AutoProcessor.from_pretrained(directory, padding_side="left")
+    processor.chat_template = processor.chat_template or processor.tokenizer.chat_template
+    return Twins(policy, bare.eval(), processor)
+
+
+@pytest.fixture
+def twins(model_type, checkpoint) -> Twins:
+    """The twins of `model_type`, without gradients."""
+    loaded = load_twins(str(checkpoint(model_type)))
+    for model in (loaded.policy, loaded.bare):
+        model.eval()
+        model.zero_grad()
+        model.requires_grad_(True)
+    loaded.policy.base_model.renew()
+    return loaded
+
+
+def one(name: str = "astronaut", text: str = "What is this?") -> list[dict]:
+    return user(text, photo(name, (224, 224)))
+
+
+def two() -> list[dict]:
+    wide, tall = photo("coffee", (224, 140)), photo("cat", (140, 224))
+    return user("Compare the first picture with the second one, please.", wide, tall)
+
+
+def none() -> list[dict]:
+    return user("Say hello to me.")
+
+
+def logits(model: Any, batch: dict) -> torch.Tensor:
+    """(tokens, V) of the tokens that are no padding."""
+    with torch.no_grad():
+        return model(**batch).logits[batch["attention_mask"].bool()]

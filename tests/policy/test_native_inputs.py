@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoProcessor
 
-from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
+from hf_vlm_rl import AutoVLMPolicy, ImageError, SelfCheckError, TicketError, UnsupportedModelError
 from hf_vlm_rl.families import VLMFamily
 from hf_vlm_rl.loading.stock import complete_family, skeleton
 from tests import tiny
@@ -202,9 +202,14 @@ def test_the_report_says_that_nothing_is_shared(family, pair):
 
 
 def test_models_without_image_features_get_native_inputs_by_themselves(checkpoint):
-    for family in NATIVE:
+    for family in ("mllama", "phi4_multimodal"):
         assert AutoVLMPolicy.from_pretrained(checkpoint(family), dtype="float32").family.native_inputs
     assert not AutoVLMPolicy.from_pretrained(checkpoint("llava"), dtype="float32").family.native_inputs
+
+
+def test_where_images_depend_on_each_other_the_self_check_leads_to_native_inputs(checkpoint):
+    with pytest.raises(SelfCheckError, match="native_inputs=True"):
+        AutoVLMPolicy.from_pretrained(checkpoint("emu3"), dtype="float32")
 
 
 def test_a_loaded_model_can_be_asked_for_native_inputs(checkpoint):

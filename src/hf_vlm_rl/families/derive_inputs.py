@@ -50,6 +50,7 @@ def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> di
         "grids": hasattr(backbone, POSITIONS),
         "alone_differs": _alone_differs(one, native(processor, [[tall]]), both, placeholder),
         "needs_image": _needs_image(processor),
+        "native_inputs": native_inputs,
         "packs": not native_inputs
         and _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),

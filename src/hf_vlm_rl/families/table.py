@@ -58,10 +58,5 @@ FAMILIES: dict[str, VLMFamily] = {
             boxes=BoxFormat(1023, "loc"),
             note="Prompt tokens attend in both directions; every row needs an image.",
         ),
-        VLMFamily(
-            "emu3",
-            native_inputs=True,
-            note="Images of a batch are padded to the largest, which changes the tokens of the smaller ones.",
-        ),
     )
 }

@@ -13,7 +13,21 @@ from transformers import AutoModelForImageTextToText, AutoModelForMultimodalLM, 
 from .families import EVERY, FAMILIES, Recipe, recipe
 from .weights import randomise
 
-__all__ = ["EVERY", "FAMILIES", "Recipe", "auto_class", "build", "recipe"]
+# Newer classes whose trainers run on every TRL lane: experts, hybrids, their own positions and masks.
+NEWER = (
+    "qwen3_5_moe",
+    "qwen3_vl_moe",
+    "gemma4",
+    "glm4v_moe",
+    "kimi_k25",
+    "llama4",
+    "lfm2_vl",
+    "minicpmv4_7",
+    "molmo2",
+    "ernie4_5_vl_moe",
+)
+
+__all__ = ["EVERY", "FAMILIES", "NEWER", "Recipe", "auto_class", "build", "recipe"]
 
 
 def auto_class(config) -> type:

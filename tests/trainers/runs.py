@@ -16,12 +16,12 @@ from trl import (
     SFTTrainer,
 )
 
-from hf_vlm_rl.families import FAMILIES as ROWS
+from tests.conformance.cases import EXCEPTIONS
 from tests.images import photo
 from tests.tiny import FAMILIES
 
 # Families whose native processor refuses rows without an image.
-IMAGE_NEEDED = tuple(family for family in FAMILIES if ROWS[family].needs_image)
+IMAGE_NEEDED = tuple(EXCEPTIONS["rows without images"])
 TEXT_TOO = tuple(family for family in FAMILIES if family not in IMAGE_NEEDED)
 TWO = ("internvl", "qwen2_5_vl")
 

@@ -49,7 +49,17 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
         # Inside `generate`, ranks have met before its first forward.
         sharded = not _generating.get() and is_sharded(backbone)
         kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
+    elif _wants_types(backbone) and cached_tokens(kwargs):
+        # A step of decoding, in training mode: its tokens are text.
+        text = torch.zeros_like(kwargs["input_ids"])
+        kwargs |= {name: text for name in backbone.family.token_types if kwargs.get(name) is None}
     return kwargs, rows
+
+
+def _wants_types(backbone: Any) -> bool:
+    """Whether a backbone may ask for token types of text, too: some do in training mode."""
+    family = backbone.family
+    return backbone.training and not family.grids and not family.prefix_attention
 
 
 def model_inputs(
@@ -76,6 +86,7 @@ def model_inputs(
     inputs: dict[str, Any] = {}
     tickets = [ticket for row in rows for ticket in row.tickets]
     native = next((row.native for row in rows if row.native is not None), None)
+    family = state.family
     if native is not None:
         features = joined([native[ticket].features for ticket in tickets]) if tickets else None
     elif state.family.native_inputs:
@@ -90,23 +101,32 @@ def model_inputs(
     if tickets and not state.family.native_inputs:
         inputs["mm_encoder_outputs"] = {"image": features}
         images = native or {ticket: processing.processed(ticket) for ticket in tickets}
-        for name in state.family.companions:
+        for name in family.companions:
             numbers = [images[ticket].inputs[name] for ticket in tickets]
             inputs[name] = torch.cat(numbers).to(input_ids.device)
     if tickets:
-        inside = state.family.grids and any(row.inside for row in rows)
+        inside = family.grids and any(row.inside for row in rows)
         if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
             # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.
             inputs["position_ids"] = None
-        for name in state.family.token_types:
-            if native is not None and kwargs.get(name) is not None:
-                continue  # the caller's own
-            if state.family.prefix_attention:
-                inputs[name] = _prefix_types(input_ids, rows, state.placeholder_id)
-            else:
-                types = token_types(processing, name, input_ids.tolist())
-                inputs[name] = torch.tensor(types, dtype=torch.long, device=input_ids.device)
+    # Some backbones want types of every batch that they train on.
+    if tickets or _wants_types(backbone):
+        # Of native pixels, the caller's own types.
+        for name in family.token_types:
+            if native is None or kwargs.get(name) is None:
+                inputs[name] = _token_types(backbone, name, input_ids, rows)
     return inputs
+
+
+def _token_types(
+    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages]
+) -> torch.Tensor:
+    """(B, T): of what kind each token is, under the backbone's name for it."""
+    processing = backbone.processing_class
+    if backbone.family.prefix_attention:
+        return _prefix_types(input_ids, rows, processing.state.placeholder_id)
+    types = token_types(processing, name, input_ids.tolist())
+    return torch.tensor(types, dtype=torch.long, device=input_ids.device)
 
 
 def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:

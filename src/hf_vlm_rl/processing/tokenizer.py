@@ -27,6 +27,7 @@ from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
+from .tokenizer_shape import TokenizerShape
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -34,50 +35,12 @@ PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensor
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
 
-def _from_tokenizer(name: str) -> property:
-    return property(
-        lambda self: getattr(self.tokenizer, name),
-        lambda self, value: setattr(self.tokenizer, name, value),
-        doc=f"`tokenizer.{name}`.",
-    )
-
-
-class VLMTokenizer(Retyped):
+class VLMTokenizer(TokenizerShape, Retyped):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any
     image_token: str
     _vlm: ProcessingState
-
-    all_special_ids = _from_tokenizer("all_special_ids")
-    all_special_tokens = _from_tokenizer("all_special_tokens")
-    bos_token = _from_tokenizer("bos_token")
-    bos_token_id = _from_tokenizer("bos_token_id")
-    convert_ids_to_tokens = _from_tokenizer("convert_ids_to_tokens")
-    convert_tokens_to_ids = _from_tokenizer("convert_tokens_to_ids")
-    convert_tokens_to_string = _from_tokenizer("convert_tokens_to_string")
-    encode = _from_tokenizer("encode")
-    eos_token = _from_tokenizer("eos_token")
-    eos_token_id = _from_tokenizer("eos_token_id")
-    get_added_vocab = _from_tokenizer("get_added_vocab")
-    get_vocab = _from_tokenizer("get_vocab")
-    init_kwargs = _from_tokenizer("init_kwargs")
-    is_fast = _from_tokenizer("is_fast")
-    model_max_length = _from_tokenizer("model_max_length")
-    name_or_path = _from_tokenizer("name_or_path")
-    pad_token = _from_tokenizer("pad_token")
-    pad_token_id = _from_tokenizer("pad_token_id")
-    padding_side = _from_tokenizer("padding_side")
-    special_tokens_map = _from_tokenizer("special_tokens_map")
-    tokenize = _from_tokenizer("tokenize")
-    truncation_side = _from_tokenizer("truncation_side")
-    unk_token = _from_tokenizer("unk_token")
-    unk_token_id = _from_tokenizer("unk_token_id")
-    vocab_size = _from_tokenizer("vocab_size")
-
-    def __len__(self) -> int:
-        """Number of tokens, added ones included."""
-        return len(self.tokenizer)
 
     @property
     def state(self) -> ProcessingState:

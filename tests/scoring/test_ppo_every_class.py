@@ -1,0 +1,38 @@
+"""Stock PPO on classes without a written row; how many is as in `tests/trainers/test_every_class.py`."""
+
+import math
+
+import pytest
+
+from hf_vlm_rl import AutoVLMPolicy, AutoVLMValueModel
+from tests.conformance.every import STOCK_DIFFERS, none, one, two
+from tests.scoring.runs import log, ppo, with_adapter
+from tests.trainers.runs import parameters
+from tests.trainers.test_every_class import CLASSES
+
+pytestmark = pytest.mark.ppo
+
+# A value model stands on a backbone without a head.
+WITHOUT_BACKBONE = ("llama4",)
+
+
+@pytest.mark.parametrize("model_type", [name for name in CLASSES if name not in WITHOUT_BACKBONE])
+def test_ppo(model_type, checkpoint, tmp_path):
+    policy = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
+    processing = policy.processing_class
+    value = AutoVLMValueModel.from_pretrained(
+        checkpoint(model_type), processing_class=processing, dtype="float32"
+    )
+    prompts = [one(), two(), one("cat") if policy.family.needs_image else none(), one("coffee")]
+    rows = [processing.encode_prompt(messages) for messages in prompts]
+    trainer = ppo(policy, rows, with_adapter(value), tmp_path, peft=policy.lora_config(r=4), total_episodes=4)
+    before = parameters(trainer.model)
+    trainer.train()
+    after = parameters(trainer.model)
+    moved = {name for name, weights in after.items() if not weights.equal(before[name])}
+    assert any("lora_" in name for name in moved)
+    assert all("lora_" in name or "score" in name for name in moved)
+    (entry,) = trainer.state.log_history
+    assert all(math.isfinite(number) for number in entry.values())
+    if model_type not in STOCK_DIFFERS:
+        assert abs(log(trainer, "objective/kl")[0]) < 1e-4

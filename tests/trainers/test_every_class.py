@@ -1,0 +1,115 @@
+"""Stock trainers on classes without a written row: a few steps of GRPO, DPO and SFT each, with LoRA.
+
+`make test` runs them for some newer classes on every TRL lane, `make test-families` for all on one.
+"""
+
+import math
+import os
+
+import pytest
+
+from hf_vlm_rl import AutoVLMPolicy
+from tests.conformance.every import CLAIMED, STOCK_DIFFERS
+from tests.tiny import FAMILIES, NEWER
+from tests.trainers.runs import (
+    cat,
+    cup,
+    dpo,
+    grpo,
+    logs,
+    parameters,
+    said,
+    sft,
+    split_by_change,
+    user,
+    woman,
+)
+
+pytestmark = pytest.mark.trl
+
+ALL = os.environ.get("HF_VLM_RL_CLASSES") == "all"
+CLASSES = tuple(name for name in CLAIMED if name not in FAMILIES) if ALL else NEWER
+
+# transformers 5.23: the output has no aux_loss, or the config no num_experts.
+WITHOUT_ROUTER_LOSS = ("glm4v_moe", "kimi_k25")
+
+every = pytest.mark.parametrize("model_type", CLASSES)
+
+
+@pytest.fixture
+def policy(model_type, checkpoint):
+    return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
+
+
+def prompts(policy) -> list[dict]:
+    """One image, two images and, where the native processor takes it, none."""
+    last = [cat()] if policy.family.needs_image else []
+    return [
+        {"prompt": user("What is it?"), "images": [woman()]},
+        {"prompt": user("Compare them."), "images": [cup(), cat()]},
+        {"prompt": user("Say hello to the user."), "images": last},
+    ]
+
+
+def options_of(model_type: str) -> dict:
+    """Stock trainers ask models with experts for a router loss; some stock models cannot compute one."""
+    return {"router_aux_loss_coef": 0.0} if model_type in WITHOUT_ROUTER_LOSS else {}
+
+
+def check_adapters(trainer, before) -> None:
+    """Every adapter that was reached has moved, and nothing else has."""
+    still, moved_frozen = split_by_change(trainer.model, before)
+    assert moved_frozen == set()
+    # An expert that no token was sent to has no gradient.
+    assert {name for name in still if "expert" not in name} == set()
+
+
+@every
+def test_grpo(policy, model_type, tmp_path):
+    trainer = grpo(
+        policy,
+        prompts(policy),
+        tmp_path,
+        peft=policy.lora_config(r=4),
+        beta=0.1,
+        **options_of(model_type),
+    )
+    before = parameters(trainer.model)
+    trainer.train()
+    check_adapters(trainer, before)
+    (_, kl, _), *later = logs(trainer, "loss", "kl", "grad_norm")
+    assert all(math.isfinite(value) for step in later for value in step)
+    if model_type not in STOCK_DIFFERS:
+        # Rollout, reference and update saw the same rows: with nothing learned yet, nothing differs.
+        assert abs(kl) < 1e-5
+
+
+@every
+def test_dpo(policy, model_type, tmp_path):
+    answers = [("A woman.", "A cup of dogs."), ("Cup and cat.", "Nothing."), ("Hello.", "No, it is not.")]
+    rows = [
+        row | {"chosen": said(good), "rejected": said(bad)}
+        for row, (good, bad) in zip(prompts(policy), answers, strict=True)
+    ]
+    trainer = dpo(policy, rows, tmp_path, peft=policy.lora_config(r=4), **options_of(model_type))
+    before = parameters(trainer.model)
+    trainer.train()
+    check_adapters(trainer, before)
+    (margin, _), (_, norm) = logs(trainer, "rewards/margins", "grad_norm")
+    assert math.isfinite(norm)
+    assert margin == pytest.approx(0.0, abs=1e-4)
+
+
+@every
+def test_sft(policy, model_type, tmp_path):
+    rows = [
+        {"prompt": row["prompt"], "completion": said(answer), "images": row["images"]}
+        for row, answer in zip(prompts(policy), ("A woman.", "Cup and cat.", "Hello."), strict=True)
+    ]
+    trainer = sft(policy, rows, tmp_path, peft=policy.lora_config(r=4), **options_of(model_type))
+    before = parameters(trainer.model)
+    trainer.train()
+    check_adapters(trainer, before)
+    (first, _), (second, norm) = logs(trainer, "loss", "grad_norm")
+    assert second < first
+    assert norm > 0

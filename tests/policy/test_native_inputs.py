@@ -7,7 +7,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoProcessor
 
-from hf_vlm_rl import AutoVLMPolicy, ImageError, SelfCheckError, TicketError, UnsupportedModelError
+from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
+from hf_vlm_rl.errors import SelfCheckError
 from hf_vlm_rl.families import VLMFamily
 from hf_vlm_rl.loading.stock import complete_family, skeleton
 from tests import tiny

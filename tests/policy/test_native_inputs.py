@@ -252,6 +252,12 @@ def test_images_with_different_options_are_no_batch(pair):
         policy(**both)
 
 
+def test_rows_that_the_native_processor_cannot_batch_are_refused(pair):
+    policy, _, _ = pair("mllama")
+    with pytest.raises(ImageError, match="2 rows, 1 of which have images"):
+        policy(**tickets(policy.processing_class, [one_image(), no_image()]))
+
+
 def test_options_of_a_call_reach_the_model(pair):
     policy, bare, processor = pair("mllama")
     text = processor.apply_chat_template([one_image()], tokenize=False)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import PIL.Image
+import torch
 from transformers import BatchEncoding
 
 from ..errors import ImageError, UnsupportedModelError
@@ -109,7 +110,23 @@ def call_on_ids(
             f"{type(native).__name__} changes ids after its tokenizer made them. Expected a processor that "
             "adds its tokens to the text."
         )
+    _check_rows(type(native).__name__, images, image_inputs(output))
     return {name: value for name, value in output.items() if name not in TEXT}
+
+
+def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str, Any]) -> None:
+    """Refuse tensors of which some have an entry for each row, and others for each row with images."""
+    with_images = sum(bool(row) for row in images)
+    lengths = {len(value) for value in inputs.values() if isinstance(value, torch.Tensor)}
+    # As many images as rows: their numbers tell nothing.
+    if sum(map(len, images)) == len(images):
+        return
+    if lengths == {len(images), with_images} and with_images < len(images):
+        raise ImageError(
+            f"{kind} makes tensors of {len(images)} and of {with_images} entries for a batch of "
+            f"{len(images)} rows, {with_images} of which have images; its model takes only batches in which "
+            "all rows have images, or none has. Put them into different batches.",
+        )
 
 
 class _Tokenized:

@@ -85,6 +85,11 @@ class AutoVLMValueModel:
         if config is None:
             config = config_class(model_type, source).from_pretrained(source, **located)
         chat_model = skeleton(config)
+        if chat_model.base_model is chat_model:
+            raise UnsupportedModelError(
+                f"{type(chat_model).__name__} ({source!r}) has no backbone below its language-model head. "
+                "Expected one, on which a value or reward head can stand; a RewardFunctionModel needs none."
+            )
         processor = load_processor(source, hub) if processing_class is None else processing_class
         family = complete_family(chat_model, processor)
         config.num_labels = kwargs.pop("num_labels", 1)

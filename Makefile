@@ -9,11 +9,12 @@ PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --du
 DEMO_OUT ?= outputs/demo
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test lint unit trainers trainers-latest ppo-first demo wheel bench docs site cards clean
+.PHONY: help install test test-families lint unit trainers trainers-latest ppo-first demo wheel bench docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
+	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make wheel  build a wheel, and run the demo from it"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
@@ -56,6 +57,10 @@ trainers-latest: $(TRL_LATEST)/.installed
 
 ppo-first: $(TRL_FIRST)/.installed
 	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
+
+# Stock GRPO, DPO, SFT and PPO on every class; the lanes above take the written families and some newer ones.
+test-families: install
+	HF_VLM_RL_CLASSES=all HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers/test_every_class.py tests/scoring/test_ppo_every_class.py
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)

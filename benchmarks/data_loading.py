@@ -38,9 +38,10 @@ def load():
         return load_llava(path)
     from hf_vlm_rl.data.passes.image_check import ImageCheck
     from hf_vlm_rl.data.llava import LlavaReader
+    from hf_vlm_rl.data.passes.options import RowOptions
     from hf_vlm_rl.data.passes.first_pass import Part
     from hf_vlm_rl.data.passes.sources import JsonSource
-    parts = [Part(JsonSource(path, LlavaReader(os.path.dirname(path))))]
+    parts = [Part(JsonSource(path, LlavaReader(os.path.dirname(path), RowOptions())))]
     found = plan(parts, ImageCheck(True, False), "raise")
     def every(shards):
         for shard in shards:

@@ -19,7 +19,7 @@ import trl
 from datasets import Dataset
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
-from hf_vlm_rl.policy import VLMPolicy
+from hf_vlm_rl import VLMPolicy
 
 from .models import SIZES, TILING, image, pair
 from .probe import PHASES, Probe

@@ -1,4 +1,4 @@
-"""Write docs/families.md, the support matrix, from the family table and the contract's exceptions.
+"""Write docs/families.md, the support matrix: every class of transformers, and what is known of it.
 
 Run `make docs`. A test fails when the page is not what this script writes.
 """
@@ -15,19 +15,84 @@ PAGE = ROOT / "docs" / "families.md"
 HEAD = """\
 # Families
 
-Written by `make docs` from `src/hf_vlm_rl/families/table.py` and `tests/conformance/cases.py`.
-Do not edit.
+Written by `make docs` from the classes of transformers, what is derived of each, and the tests. Do not edit.
 
-A family is a `config.model_type` of transformers. "yes" means that `make test` checks it on a tiny
-random model: the conformance contract on policies, and stock GRPO and DPO on TRL 1.12 and the
-newest TRL.
+A family is a `config.model_type` of transformers. What the library needs to know of one is derived from the
+model and its native processor when a checkpoint is loaded; a *written* row adds what they do not tell.
+Classes of this table are compared with stock on tiny random models, saved and loaded: logits, gradients,
+rollouts, batches, tickets inside ids. Stock GRPO, DPO, SFT and PPO train the written ones on every TRL lane
+of `make test`, and all of them in `make test-families`.
 
-"boxes" is how the makers' models write one, here the left half of an image of 640 x 480 pixels; "-" where
-they document none. See [rewards.md](rewards.md).
+A family without a written row is compared with its stock model when a checkpoint is loaded for the first
+time; `hf-vlm-rl check MODEL --weights` says by how much it is off.
 
-| `model_type` | conformance | GRPO | DPO | image options | boxes | what is special |
-|---|---|---|---|---|---|---|
+"shares prompts" says whether rows of one prompt go through the decoder once, or why not. "boxes" is how
+the makers' models write one, here the left half of an image of 640 x 480 pixels; "-" where they document
+none. See [rewards.md](rewards.md).
+
+| `model_type` | row | shares prompts | image options | boxes | what is special |
+|---|---|---|---|---|---|
 """
+
+REST = """
+## Classes that are no policies
+
+| `model_type` | why |
+|---|---|
+"""
+
+# Classes of transformers' two mappings that get a clear error, and why.
+UNSUPPORTED = {
+    **dict.fromkeys(
+        ("florence2", "pix2struct", "pp_formulanet", "t5gemma2", "udop", "vision-encoder-decoder"),
+        "encoder-decoder",
+    ),
+    **dict.fromkeys(("blip", "git"), "captions only: no chat, and images go into every layer or none"),
+    **dict.fromkeys(("instructblip", "instructblipvideo"), "image features depend on the question"),
+    **dict.fromkeys(
+        ("idefics", "evolla"), "cross-attention of its own in every block, without get_image_features"
+    ),
+    **dict.fromkeys(("kosmos-2", "kosmos-2.5"), "images are put into the ids' embeddings by a position mask"),
+    "diffusion_gemma": "diffusion: it writes blocks, not tokens",
+    "pi0": "robot actions",
+    "mistral4": "a language model without vision",
+    "fuyu": "patches go into the embeddings without a vision tower; its processor pairs them with ids itself",
+    "got_ocr2": "OCR without a chat template, one page or several stitched",
+    **dict.fromkeys(
+        ("qwen2_5_omni", "qwen3_omni_moe"),
+        "speaker and thinker in one, without a forward: load its `..._thinker`",
+    ),
+    **dict.fromkeys(
+        (
+            "fun_asr_nano",
+            "glmasr",
+            "granite_speech",
+            "granite_speech_plus",
+            "kyutai_speech_to_text",
+            "moss_transcribe_diarize",
+            "nemo_speechlm",
+            "qwen2_audio",
+            "qwen3_asr",
+            "vibevoice_asr",
+            "voxtral",
+            "voxtral_realtime",
+        ),
+        "sound without images",
+    ),
+}
+
+# What users of a class without a written row should know.
+SPECIAL = {
+    "cosmos3_edge": "Adjacent images need text between them.",
+    "gemma3n": "Some of its towers change activations in place: freeze the tower.",
+    "glm4v_moe": "TRL's `router_aux_loss_coef` must be 0: its config names its experts otherwise.",
+    "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
+    "kimi_k25": "TRL's `router_aux_loss_coef` must be 0: its output has no auxiliary loss.",
+    "mistral_large4": "In stock, left padding changes logits.",
+    "molmo2": "Rollouts in training mode work with tickets; in stock they fail.",
+    "paddleocr_vl": "Adjacent images need text between them.",
+    "unlimited_ocr": "Its window holds while sampling only: log-probs differ after 128 tokens.",
+}
 
 
 def boxes(family: Any) -> str:
@@ -43,19 +108,35 @@ def boxes(family: Any) -> str:
     return f"<code>{code}</code>" + (", pixels after the resize" if family.boxes.scale is None else "")
 
 
+def facts(model_type: str) -> tuple[Any, str]:
+    """The whole family of a class, and whether its rows share prompts."""
+    from hf_vlm_rl import AutoVLMPolicy
+    from tests.tiny import recipe
+
+    made = recipe(model_type)
+    policy = AutoVLMPolicy.from_config(made.config, made.processor)
+    refusal = policy.base_model.sharing.refusal
+    # How far a random model is off says nothing of others.
+    return policy.family, "yes" if refusal is None else f"no: {refusal.partition(' by ')[0]}"
+
+
 def page() -> str:
     """The text of docs/families.md."""
     sys.path.insert(0, str(ROOT))
     from hf_vlm_rl.families import FAMILIES
     from tests.conformance.cases import EXCEPTIONS
+    from tests.conformance.every import CLAIMED, REFUSED
 
     lines = []
-    for family in FAMILIES.values():
-        excepted = any(family.model_type in reasons for reasons in EXCEPTIONS.values())
+    for model_type in [*FAMILIES, *sorted(set(CLAIMED) - set(FAMILIES))]:
+        family, shares = facts(model_type)
+        row = "written" if model_type in FAMILIES else "derived"
         options = ", ".join(f"`{option}`" for option in family.processor_options) or "-"
-        conformance = "yes, but see below" if excepted else "yes"
-        cells = (f"`{family.model_type}`", conformance, "yes", "yes", options, boxes(family), family.note)
+        special = family.note or SPECIAL.get(model_type, "")
+        cells = (f"`{model_type}`", row, shares, options, boxes(family), special)
         lines.append(f"| {' | '.join(cells)} |\n")
+    lines.append(REST)
+    lines += [f"| `{name}` | {why} |\n" for name, why in sorted((UNSUPPORTED | REFUSED).items())]
     notes = ["\n## Where the contract does not hold\n\n"]
     for clause, reasons in EXCEPTIONS.items():
         notes += [f"- {clause}: `{family}` - {reason}.\n" for family, reason in reasons.items()]

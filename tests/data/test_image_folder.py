@@ -26,6 +26,13 @@ def test_the_class_is_the_answer(root):
     assert dataset["prompt"] == [[turn("system", "S"), user(IMAGE, "What is this?")]] * 3
 
 
+def test_the_class_can_be_the_completion(root):
+    dataset = load_image_folder(root, "[img] What is this?", answer=None, completion=True, image_mark="[img]")
+    assert dataset.column_names == ["prompt", "images", "completion"]
+    assert dataset["completion"] == [[turn("assistant", name)] for name in ("cats", "cats", "cups")]
+    assert dataset[0]["prompt"] == [user(IMAGE, " What is this?")]
+
+
 def test_the_prompt_can_list_the_classes(root):
     asked = load_image_folder(root, "Which of {choices} is <image>?")[0]["prompt"]
     assert asked == [user("Which of cats, cups is ", IMAGE, "?")]

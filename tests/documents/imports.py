@@ -62,8 +62,8 @@ def modules() -> dict[str, ast.Module]:
 def arrows() -> list[Arrow]:
     """Every import of one module of the package by another, wherever it stands.
 
-    In a function, under TYPE_CHECKING and in the table of a package that loads its names on first use,
-    too: all of them say what a module has to know.
+    In a function and under TYPE_CHECKING, where a package names what it loads on first use, too: all of
+    them say what a module has to know.
     """
     return sorted(
         {
@@ -84,11 +84,6 @@ def _imports(source: str, tree: ast.Module) -> Iterator[tuple[str, int]]:
         elif isinstance(node, ast.ImportFrom) and (home := _home(source, node)) is not None:
             for name in node.names:
                 yield _module([*home, name.name]), node.lineno
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_HOME":
-            for value in node.value.values:
-                dots = len(value.value) - len(value.value.lstrip("."))
-                package = source.split("/")[: -1 - dots]
-                yield _module([*package, *value.value.lstrip(".").split(".")]), value.lineno
 
 
 def _home(source: str, node: ast.ImportFrom) -> list[str] | None:

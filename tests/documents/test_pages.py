@@ -19,10 +19,13 @@ def test_the_support_matrix_is_what_the_table_gives():
     assert script.PAGE.read_text() == script.page(), "run `make docs`"
 
 
-def test_every_family_of_the_table_is_tested():
+def test_every_class_of_transformers_is_listed_once():
     from hf_vlm_rl.families import FAMILIES as table
+    from hf_vlm_rl.loading.stock import CHAT_MODELS
 
     assert set(table) == set(FAMILIES)
+    listed = re.findall(r"^\| `([\w.-]+)` \|", PAGES["docs/families.md"].read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(CHAT_MODELS)
 
 
 @ALL

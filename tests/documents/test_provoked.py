@@ -30,7 +30,7 @@ def mark(policy):
 
 
 def no_family(tmp_path, **_):
-    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "config.json").write_text('{"model_type": "llava_llama"}')
     AutoVLMPolicy.from_pretrained(tmp_path)
 
 
@@ -106,7 +106,7 @@ def a_box_with_a_width(policy, **_):
 
 
 MISTAKES = {
-    no_family: "has model_type ..., which no family describes",
+    no_family: "has model_type ..., of which transformers ... has no image-text-to-text model",
     an_option_of_another_family: "Got ... for a ... model. It takes",
     an_untrained_adapter: "changes nothing: with it, the model is its base",
     an_adapter_whose_base_is_gone: "was trained on ..., a directory that is not here",

@@ -14,7 +14,7 @@ from tests.documents.imports import TOP, Arrow, arrows, in_circles, modules, pla
 from tests.documents.pages import PAGES, ROOT
 
 PACKAGES = [name for name in modules() if name.endswith("__init__")]
-LAZY = [name for name in PACKAGES if "_HOME" in ast.dump(modules()[name])]
+LAZY = [name for name in PACKAGES if "loaded_on_use" in ast.dump(modules()[name])]
 MOST_LINES, MEDIAN_LINES = 400, 150
 
 
@@ -51,10 +51,10 @@ def test_a_circle_would_be_seen():
 
 
 def test_imports_are_found_wherever_they_stand():
-    """In a function, in a branch for type checkers, and in a package's table."""
+    """In a function, and in a branch for type checkers."""
     found = set(map(str, arrows()))
     assert {"cli/convert -> loading/internvl_chat/convert", "plan/__init__ -> loading/meta"} <= found
-    assert "__init__ -> processing/tokenizer" in found  # only under TYPE_CHECKING
+    assert "__init__ -> processing/tokenizer" in found
 
 
 def private_imports() -> list[str]:
@@ -88,13 +88,15 @@ def python_files() -> list[str]:
 
 @pytest.mark.parametrize("name", PACKAGES)
 def test_a_package_hands_names_on_and_defines_nothing(name):
-    allowed = {"__all__", "__getattr__", "__dir__", "_HOME", *(["__version__"] if name == TOP else [])}
+    allowed = {"__all__", *(["__version__"] if name == TOP else [])}
     docstring, *statements = modules()[name].body
     assert isinstance(docstring, ast.Expr), "a sentence says what the room is"
     for statement in statements:
         if isinstance(statement, ast.If):
             assert ast.unparse(statement.test) == "TYPE_CHECKING"
             assert all(isinstance(inner, ast.ImportFrom) for inner in statement.body)
+            on_use = [ast.unparse(inner) for inner in statement.orelse]
+            assert on_use == ["__getattr__, __dir__, __all__ = loaded_on_use(__name__)"]
         elif isinstance(statement, ast.Assign):
             assert {ast.unparse(target) for target in statement.targets} <= allowed
         else:
@@ -109,9 +111,24 @@ def imported(name: str) -> ModuleType:
 def test_a_package_finds_what_it_loads_on_first_use(name):
     package = imported(name)
     (checked,) = (node for node in modules()[name].body if isinstance(node, ast.If))
-    shown_to_type_checkers = {each.name for node in checked.body for each in node.names}
-    assert shown_to_type_checkers == set(package._HOME) <= set(package.__all__)
-    assert all(getattr(package, each).__name__ == each for each in package._HOME)
+    shown_to_type_checkers = sorted(each.name for node in checked.body for each in node.names)
+    assert shown_to_type_checkers == package.__all__ == dir(package)
+    home = {each.name: node for node in checked.body for each in node.names}
+    for each in package.__all__:
+        module = importlib.import_module("." * home[each].level + home[each].module, package.__name__)
+        assert getattr(package, each) is getattr(module, each)
+
+
+@pytest.mark.parametrize("name", LAZY)
+def test_names_of_a_package_are_handed_on_to_type_checkers(name):
+    """In a typed package, `import x as x` is what makes an imported name public."""
+    (checked,) = (node for node in modules()[name].body if isinstance(node, ast.If))
+    assert [each.name for node in checked.body for each in node.names if each.asname != each.name] == []
+
+
+def test_a_package_names_what_it_does_not_have():
+    with pytest.raises(AttributeError, match=r"module 'hf_vlm_rl\.data' has no attribute 'load_coco'"):
+        getattr(imported("data/__init__"), "load_" + "coco")
 
 
 @pytest.mark.parametrize("name", LAZY)

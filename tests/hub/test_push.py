@@ -10,6 +10,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load as load_safetensors
 
 from hf_vlm_rl.hub import push_adapter, push_folder, save_adapter
+from hf_vlm_rl.hub.base_model import recorded
 from hf_vlm_rl.hub.cards import Evaluation
 from tests.hub.card_rules import problems
 from tests.hub.conftest import BASE
@@ -188,6 +189,21 @@ def test_a_path_inside_the_cache_of_the_hub_names_the_base(hub, trainer, push, m
     push()
     config = json.loads(hub.files(REPO)["adapter_config.json"])
     assert (config["base_model_name_or_path"], config["revision"]) == (BASE, commit)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("org/base", ("org/base", "main")),
+        (f"/cache/models--org--base/snapshots/{'a' * 40}", ("org/base", "a" * 40)),
+        ("/home/me/base", (None, None)),
+        (".", (None, None)),
+        (None, (None, None)),
+    ],
+)
+def test_a_recorded_base_is_an_id_or_a_path_in_the_cache_whose_commit_counts(source, expected):
+    base = recorded(source, "main")
+    assert (base.model_id, base.revision) == expected
 
 
 def test_a_peft_model_can_be_pushed_without_its_trainer(hub, trainer, tmp_path):

@@ -43,6 +43,17 @@ def test_the_arguments_of_the_trainer_are_the_defaults(stock, hub):
     assert "README.md" in hub.files("alice/adapter", "experiment")
 
 
+def test_what_was_given_beside_the_card_counts_more_than_the_trainers_arguments_and_less_than_the_call(
+    stock, hub
+):
+    trainer = stock(hub_model_id="alice/adapter", hub_revision="experiment", hub_private_repo=False)
+    push_with_card(trainer, revision="mine", private=True, commit_message="Given").push_to_hub()
+    assert hub.repositories["alice/adapter"].private
+    assert hub.repositories["alice/adapter"].head("mine").message == "Given"
+    trainer.push_to_hub(commit_message="Called", revision="called")
+    assert hub.repositories["alice/adapter"].head("called").message == "Called"
+
+
 def test_without_an_id_the_repository_is_called_like_the_output_directory(stock, hub):
     push_with_card(stock()).push_to_hub()
     assert "README.md" in hub.files("alice/out")

@@ -1,5 +1,7 @@
 """Weights, adapter, optimizer and cache are counted exactly."""
 
+import dataclasses
+
 import pytest
 import torch
 from peft import get_peft_model
@@ -80,3 +82,13 @@ def test_training_all_weights_has_a_reference_only_with_a_kl_term(read):
     bound = estimate(read("internvl"), Run(**vars(RUN) | {"rank": None, "beta": 0.1}), SETTINGS)
     assert free.reference == 0
     assert bound.reference == sum(bound.weights.values())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_prompt_has_as_many_images_as_the_run(read, family):
+    runs = [dataclasses.replace(RUN, images=images) for images in (0, 1, 2)]
+    none, one, two = [estimate(read(family), run, SETTINGS).image_tokens for run in runs]
+    assert none == 0
+    # LLaVA-OneVision takes one image in tiles, and several without.
+    assert two == 2 * one > 0 or family == "llava_onevision"
+    assert two > 0

@@ -12,8 +12,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from hf_vlm_rl import AutoVLMPolicy, register
-from hf_vlm_rl.policy import VLMPolicy
+from hf_vlm_rl import AutoVLMPolicy, VLMPolicy, register
 from tests.trainers.runs import grpo, logs, mixture, parameters, split_by_change
 
 

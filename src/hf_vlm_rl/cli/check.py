@@ -50,7 +50,7 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
         located: `revision`, `token`, `cache_dir`, ...
 
     Raises:
-        UnsupportedModelError: If no family describes the checkpoint.
+        UnsupportedModelError: If it is no vision-language model.
         OSError: If its config or processor cannot be read.
     """
     import torch

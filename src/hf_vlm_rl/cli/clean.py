@@ -9,7 +9,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `clean`."""
     parser.add_argument(
         "--older-than",
-        type=positive(float),
+        type=positive,
         required=True,
         metavar="DAYS",
         help="remove what no process read or wrote for so many days",

@@ -3,9 +3,9 @@
 import argparse
 import inspect
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from importlib.metadata import version
+from types import ModuleType
 
 from . import check, clean, convert, demo, plan, push, trl
 from . import eval as evaluation
@@ -15,19 +15,18 @@ from .arguments import in_flags
 PACKAGES = ("hf-vlm-rl", "transformers", "trl", "peft", "torch")
 
 
-@dataclass(frozen=True)
-class Command:
-    """A subcommand.
-
-    Attributes:
-        help: One line for `--help`.
-        arguments: Adds its arguments to a parser.
-        run: Does the work. Returns the exit status; None is 0.
-    """
-
-    help: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int | None]
+# Name to the module of the command and a line for `--help`. In a module, `arguments` adds its arguments to a
+# parser, and `run` does the work and returns the exit status; None is 0.
+COMMANDS: dict[str, tuple[ModuleType, str]] = {
+    "check": (check, "is a model supported, and what does an image cost?"),
+    "clean": (clean, "remove images that no run used for some time"),
+    "convert": (convert, "InternVL's original format to transformers'"),
+    "demo": (demo, "a tiny model learns to read digits, on a CPU"),
+    "eval": (evaluation, "rewards of a model or adapter on a dataset"),
+    "plan": (plan, "the memory of a GRPO run, and settings that fit a GPU"),
+    "push": (push, "an adapter and its card to the Hub"),
+    "trl": (trl, "a TRL script, with models loaded as policies"),
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -40,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit status.
     """
     options = build_parser().parse_args(argv)
-    command = COMMANDS[options.command]
+    command, _ = COMMANDS[options.command]
     try:
         return command.run(options) or 0
     except (ImportError, OSError, ValueError) as error:
@@ -61,16 +60,14 @@ def build_parser() -> argparse.ArgumentParser:
         "--version", action=_Version, nargs=0, help="versions of this package and those it works with"
     )
     subparsers = parser.add_subparsers(dest="command", required=True)
-    for name, command in COMMANDS.items():
-        description = inspect.cleandoc(command.run.__doc__)
-        command.arguments(
-            subparsers.add_parser(
-                name,
-                help=command.help,
-                description=description,
-                formatter_class=argparse.RawDescriptionHelpFormatter,
-            )
+    for name, (command, line) in COMMANDS.items():
+        subparser = subparsers.add_parser(
+            name,
+            help=line,
+            description=inspect.cleandoc(command.run.__doc__),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
         )
+        command.arguments(subparser)
     return parser
 
 
@@ -90,19 +87,7 @@ def _about(options: argparse.Namespace) -> str:
     return f"{options.command} {model}" if model else options.command
 
 
-def _usage(command: Command) -> str:
+def _usage(command: ModuleType) -> str:
     parser = argparse.ArgumentParser(add_help=False)
     command.arguments(parser)
     return parser.format_usage()
-
-
-COMMANDS: dict[str, Command] = {
-    "check": Command("is a model supported, and what does an image cost?", check.arguments, check.run),
-    "clean": Command("remove images that no run used for some time", clean.arguments, clean.run),
-    "convert": Command("InternVL's original format to transformers'", convert.arguments, convert.run),
-    "demo": Command("a tiny model learns to read digits, on a CPU", demo.arguments, demo.run),
-    "eval": Command("rewards of a model or adapter on a dataset", evaluation.arguments, evaluation.run),
-    "plan": Command("the memory of a GRPO run, and settings that fit a GPU", plan.arguments, plan.run),
-    "push": Command("an adapter and its card to the Hub", push.arguments, push.run),
-    "trl": Command("a TRL script, with models loaded as policies", trl.arguments, trl.run),
-}

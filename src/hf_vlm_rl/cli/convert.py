@@ -11,7 +11,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("destination", help="directory to write; must not exist or be empty")
     add_revision(parser)
     parser.add_argument(
-        "--shard-gb", type=positive(float), default=5.0, help="largest weight file, in GB (default: 5)"
+        "--shard-gb", type=positive, default=5.0, help="largest weight file, in GB (default: 5)"
     )
 
 

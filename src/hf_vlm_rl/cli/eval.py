@@ -8,8 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from ..data.any_file import read_dataset
-from .arguments import positive
+from .arguments import at_least, positive
 
 REWARDS = "hf_vlm_rl.rewards"
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -32,17 +31,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", type=Path, help="directory for result.json and result.html")
     parser.add_argument("--before", type=Path, help="result.json of another model, to compare with")
     parser.add_argument("--split", default="test", help="of a dataset with several (default: test)")
-    parser.add_argument("--limit", type=positive(int), help="evaluate the first so many rows")
+    parser.add_argument("--limit", type=at_least(1), help="evaluate the first so many rows")
+    parser.add_argument("--batch-size", type=at_least(1), default=8, help="completions at once (default: 8)")
     parser.add_argument(
-        "--batch-size", type=positive(int), default=8, help="completions at once (default: 8)"
+        "--max-new-tokens", type=at_least(1), default=512, help="longest completion (default: 512)"
     )
     parser.add_argument(
-        "--max-new-tokens", type=positive(int), default=512, help="longest completion (default: 512)"
+        "--num-generations", type=at_least(1), default=1, help="sampled completions per row, for pass@k"
     )
-    parser.add_argument(
-        "--num-generations", type=positive(int), default=1, help="sampled completions per row, for pass@k"
-    )
-    parser.add_argument("--temperature", type=positive(float), help="sample at this temperature")
+    parser.add_argument("--temperature", type=positive, help="sample at this temperature")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: the checkpoint's")
@@ -55,6 +52,7 @@ def run(options: argparse.Namespace) -> None:
     functions = [reward_function(name) for name in options.rewards]
     import torch
 
+    from ..data.any_file import read_dataset
     from ..errors import RewardError
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult

@@ -1,12 +1,19 @@
 """Rows of whatever a path or Hub id holds, for the command line."""
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
+from datasets.exceptions import DatasetGenerationError
+
 from ..errors import DataError
 from ..processing.images.reference import is_image_list
+from .llava import load_llava
+from .messages import load_messages
+from .mixture import load_mixture
+from .passes.image_check import ImageRoot
+from .passes.json_file import is_list, records
 
 FORMATS = {
     ".jsonl": "json",
@@ -27,10 +34,7 @@ def read_dataset(
         ValueError: If the file's suffix is unknown, there is no such split, or a row of conversations cannot
             be used and `on_error` is "raise".
     """
-    from datasets import DatasetDict, load_dataset, load_from_disk
-    from datasets.exceptions import DatasetGenerationError
-
-    path = Path(source)
+    path, folder = Path(source), None
     if path.suffix in FORMATS and not path.exists():
         raise FileNotFoundError(f"Got {source!r}, and there is no such file.")
     if path.is_file():
@@ -38,31 +42,30 @@ def read_dataset(
             raise ValueError(f"Got {source!r}. Expected a file with one of the suffixes {sorted(FORMATS)}.")
         loader = _loader(path)
         if loader is not None:
-            return _Rows(loader(path, on_error=on_error), None, limit)
-        try:
-            dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
-        except DatasetGenerationError as error:
-            raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
-        return _Rows(dataset, path.parent, limit)
-    if not path.is_dir():
-        return _Rows(load_dataset(source, split=split), None, limit)
-    dataset = load_from_disk(source)
-    if isinstance(dataset, DatasetDict):
-        if split not in dataset:
-            raise ValueError(
-                f"{source} has no split {split!r}. Expected one of {sorted(dataset)} in --split."
-            )
-        dataset = dataset[split]
-    return _Rows(dataset, None, limit)
+            dataset = loader(path, on_error=on_error)
+        else:
+            folder = path.parent
+            try:
+                dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
+            except DatasetGenerationError as error:
+                raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
+    elif path.is_dir():
+        dataset = load_from_disk(source)
+        if isinstance(dataset, DatasetDict):
+            if split not in dataset:
+                raise ValueError(
+                    f"{source} has no split {split!r}. Expected one of {sorted(dataset)} in --split."
+                )
+            dataset = dataset[split]
+    else:
+        dataset = load_dataset(source, split=split)
+    if limit is not None:
+        dataset = dataset.select(range(min(limit, len(dataset))))
+    return dataset if folder is None else _InFolder(dataset, folder)
 
 
 def _loader(path: Path) -> Callable | None:
     """What reads a file whose rows are not in TRL's columns."""
-    from .llava import load_llava
-    from .messages import load_messages
-    from .mixture import load_mixture
-    from .passes.json_file import is_list, records
-
     if FORMATS[path.suffix] == "yaml":
         return load_mixture
     if FORMATS[path.suffix] != "json":
@@ -74,29 +77,25 @@ def _loader(path: Path) -> Callable | None:
     return load_messages if "messages" in first else None
 
 
-class _Rows:
-    """The first rows of a dataset, with paths of images from its folder on."""
+class _InFolder:
+    """The rows of a dataset, with paths of images from a folder on."""
 
-    def __init__(self, dataset: Any, folder: Path | None, limit: int | None):
-        self.dataset, self.folder = dataset, folder
-        self.length = len(dataset) if limit is None else min(limit, len(dataset))
+    def __init__(self, dataset: Dataset, folder: Path):
+        self.dataset, self.root = dataset, ImageRoot(str(folder))
 
     def __len__(self) -> int:
-        return self.length
+        return len(self.dataset)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        for index, row in enumerate(itertools.islice(self.dataset, self.length)):
+        for index, row in enumerate(self.dataset):
             try:
                 images = {name: self._placed(row[name]) for name in ("image", "images") if name in row}
             except DataError as error:
                 raise DataError(f"Row {index}: {error}") from error
-            yield {**row, **images}
+            yield row | images
 
     def _placed(self, value: Any) -> Any:
         if is_image_list(value):
             return [self._placed(image) for image in value]
-        if self.folder is None or not isinstance(value, str):
-            return value
-        from .passes.image_check import ImageRoot
-
-        return ImageRoot(str(self.folder)).stored(value)["path"] or value  # a data: URL has no path
+        # A data: URL has no path.
+        return (self.root.stored(value)["path"] or value) if isinstance(value, str) else value

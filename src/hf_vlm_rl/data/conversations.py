@@ -1,12 +1,16 @@
 """Conversations as files write them: messages of blocks with the images in place, prompts and answers."""
 
+import functools
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DataError
 from ..processing.images.reference import Reference, as_list
+from .passes.column_types import Kind
 from .passes.image_check import ImageRoot
+from .passes.options import RowOptions
 
 ROLES = {
     "human": "user",
@@ -30,39 +34,27 @@ def text_block(text: str) -> dict[str, Any]:
     return {"type": "text", "text": text}
 
 
-class Marks:
-    """A mark in a text that stands for an image, such as `<image>`.
-
-    A line break on either side belongs to the mark: chat templates separate images and text themselves.
-    """
-
-    def __init__(self, mark: str):
-        if not mark:
-            raise ValueError("Got an empty image mark. Expected a string such as '<image>'.")
-        self.mark = mark
-        self.pattern = re.compile(rf"(?:\r?\n)?{re.escape(mark)}(?:\r?\n)?")
-
-    def blocks(self, text: str) -> list[dict[str, Any]]:
-        """The text in blocks, with an image block for each mark."""
-        blocks = []
-        for position, piece in enumerate(self.pattern.split(text)):
-            if position:
-                blocks.append(IMAGE)
-            if piece:
-                blocks.append(text_block(piece))
-        return blocks
+@functools.cache
+def _pattern(mark: str) -> re.Pattern:
+    return re.compile(rf"(?:\r?\n)?{re.escape(mark)}(?:\r?\n)?")
 
 
 class Turns:
     """The messages of a row, and the images found inside them.
 
     Args:
-        marks: What stands for an image in texts of users and the system.
+        mark: Stands for an image in texts of users and the system, such as `<image>`. A line break on either
+            side belongs to it: chat templates separate images and text themselves.
         folder: Paths of images are relative to it.
+
+    Raises:
+        ValueError: If the mark is empty.
     """
 
-    def __init__(self, marks: Marks, folder: ImageRoot):
-        self.marks, self.folder = marks, folder
+    def __init__(self, mark: str, folder: ImageRoot):
+        if not mark:
+            raise ValueError("Got an empty image mark. Expected a string such as '<image>'.")
+        self.mark, self.folder = mark, folder
         self.messages: list[dict[str, Any]] = []
         self.images: list[Reference | None] = []  # None for a place without an image of its own
 
@@ -76,16 +68,15 @@ class Turns:
         if speaker is None:
             raise DataError(f"{self._turn()} is said by {role!r}; expected one of {sorted(ROLES)}")
         if isinstance(content, str):
-            if self.marks.mark not in content:
+            if self.mark not in content:
                 blocks = [text_block(content)]
             elif speaker == "assistant":
                 raise DataError(
-                    f"{self._turn()} (assistant) contains {self.marks.mark!r}; expected it in what the user "
+                    f"{self._turn()} (assistant) contains {self.mark!r}; expected it in what the user "
                     "says: answers have no images"
                 )
             else:
-                blocks = self.marks.blocks(content)
-                self.images += [None] * blocks.count(IMAGE)
+                blocks = self._marked(content)
         elif isinstance(content, list):
             blocks = [self._block(block, speaker) for block in content]
         else:
@@ -95,6 +86,28 @@ class Turns:
         for block in blocks:
             self._refuse_foreign_marks(block["text"] or "")
         self.messages.append({"role": speaker, "content": blocks})
+
+    def extend(self, messages: Any, name: str) -> None:
+        """Add messages, each with `role` and `content` or with `from` and `value`.
+
+        Raises:
+            DataError: If the field `name` holds something else.
+        """
+        if not isinstance(messages, list) or not messages:
+            raise DataError(f"{name!r} is {str(messages)[:80]!r}; expected a list of messages")
+        for position, message in enumerate(messages):
+            fields = message if isinstance(message, Mapping) else {}
+            if len(fields) > 2:
+                fields = {key: value for key, value in fields.items() if value is not None}
+            if len(fields) == 2 and "role" in fields and "content" in fields:
+                self.add(fields["role"], fields["content"])
+            elif len(fields) == 2 and "from" in fields and "value" in fields:
+                self.add(fields["from"], fields["value"])
+            else:
+                raise DataError(
+                    f"{name}[{position}] is {str(message)[:120]!r}; expected {{'role': ..., 'content': ...}} "
+                    "and nothing else"
+                )
 
     def _refuse_foreign_marks(self, text: str) -> None:
         for mark, meaning in _FOREIGN_MARKS.items():
@@ -123,11 +136,18 @@ class Turns:
             return list(images)
         if empty != len(images):
             raise DataError(
-                f"{empty} place(s) for images in the text ({self.marks.mark!r} or image blocks), but "
+                f"{empty} place(s) for images in the text ({self.mark!r} or image blocks), but "
                 f"{len(images)} image(s); expected one per place, or no place at all"
             )
         unplaced = iter(images)
         return [next(unplaced) if image is None else image for image in self.images]
+
+    def _marked(self, text: str) -> list[dict[str, Any]]:
+        """The text in blocks, with an image block for each mark."""
+        first, *others = _pattern(self.mark).split(text)
+        self.images += [None] * len(others)
+        blocks = [text_block(first), *(block for piece in others for block in (IMAGE, text_block(piece)))]
+        return [block for block in blocks if block["text"] != ""]
 
     def _block(self, block: Any, role: str) -> dict[str, Any]:
         if isinstance(block, str):
@@ -147,126 +167,116 @@ class Turns:
         )
 
 
-def plain(messages: Iterable[Mapping[str, Any]]) -> str:
-    """The text of messages, for answers."""
-    return "".join(block["text"] for message in messages for block in message["content"])
+@dataclass(frozen=True)
+class ConversationReader:
+    """What readers of records with conversations share.
 
-
-def row_images(row: Mapping[str, Any], folder: ImageRoot) -> list[Reference]:
-    """The images that stand in a row's `image` or `images`.
-
-    Raises:
-        DataError: If both are there, or one is no image.
+    Attributes:
+        folder: Absolute; paths of images are relative to it.
+        options: What the rows are made of.
     """
-    filled = [row[name] for name in ("image", "images") if row.get(name) is not None]
-    if len(filled) > 1:
-        raise DataError("both 'image' and 'images' are given; expected one of them")
-    if row.get("video") is not None or row.get("videos") is not None:
-        raise DataError("the row has a video; expected images or text")
-    return [folder.stored(image) for images in filled for image in as_list(images)]
 
+    folder: str
+    options: RowOptions
 
-def started(messages: Any, marks: Marks, folder: ImageRoot, system: str | None, name: str) -> Turns:
-    """The turns of a list of messages, with a system message if there is none.
+    @functools.cached_property
+    def root(self) -> ImageRoot:
+        """Where paths of images begin."""
+        return ImageRoot(self.folder, self.options.outside_images)
 
-    Args:
-        messages: What the row holds.
-        marks: What stands for an image.
-        folder: Paths of images are relative to it.
-        system: The system message; None for none.
-        name: Of the field, for messages of errors.
+    @functools.cached_property
+    def kinds(self) -> dict[str, Kind]:
+        """prompt, images, and the answer as asked for."""
+        kinds = {"prompt": "messages", "images": "images"}
+        if self.options.answer is not None:
+            kinds[self.options.answer] = "string"
+        return kinds | ({"completion": "messages"} if self.options.completion else {})
 
-    Raises:
-        DataError: If it is no list of messages.
-    """
-    if not isinstance(messages, list) or not messages:
-        raise DataError(f"{name!r} is {str(messages)[:80]!r}; expected a list of messages")
-    turns = Turns(marks, folder)
-    first = messages[0]
-    if system is not None and isinstance(first, Mapping) and first.get("role", first.get("from")) != "system":
-        turns.add("system", system)
-    _add(turns, messages, name)
-    return turns
+    def started(self, messages: Any, record: Mapping[str, Any], name: str) -> Turns:
+        """The turns of a record's messages.
 
+        They begin with a system message: their own, the record's field `system`, as LLaMA-Factory means it
+        (an empty one says nothing), or that of the options.
 
-def with_system(messages: Any, record: Mapping[str, Any], drop: Container[str]) -> Any:
-    """Messages that begin with what the record's field `system` says, as LLaMA-Factory means it.
+        Args:
+            messages: What the field holds.
+            record: The row.
+            name: Of the field, for messages of errors.
 
-    Args:
-        messages: What the row holds.
-        record: The row; an empty `system` says nothing.
-        drop: Names of fields that are left out.
-
-    Raises:
-        DataError: If the field is no string, or the messages have a system message, too.
-    """
-    system = None if "system" in drop else record.get("system")
-    if not system or not isinstance(messages, list):
-        return messages
-    first = messages[0] if messages and isinstance(messages[0], Mapping) else {}
-    if not isinstance(system, str) or first.get("role", first.get("from")) == "system":
-        raise DataError(
-            f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a string, "
-            "and no system message among them, or drop=['system']"
-        )
-    return [{"role": "system", "content": system}, *messages]
-
-
-def answered(value: Any, marks: Marks, name: str) -> list[dict[str, Any]]:
-    """The messages of a completion: a string, or messages that begin with the assistant's.
-
-    Raises:
-        DataError: If it is something else, or has images.
-    """
-    messages = [{"role": "assistant", "content": value}] if isinstance(value, str) else value
-    turns = started(messages, marks, ImageRoot(""), None, name)
-    if turns.images or turns.messages[0]["role"] != "assistant":
-        raise DataError(
-            f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "
-            "expected the assistant, and images only in the prompt"
-        )
-    return turns.messages
-
-
-def split_turns(
-    turns: Turns, images: list[Reference], answer: str | None, completion: bool
-) -> dict[str, Any]:
-    """The columns of a conversation: what was said up to the last turn of the user, and what came after.
-
-    Raises:
-        DataError: If there is no user; if more than one turn, or another than the assistant's, follows the
-            last of the user; if images and places differ; if a completion is asked for and there is none.
-    """
-    placed = turns.place(images)
-    messages = turns.messages
-    questions = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
-    if not questions:
-        raise DataError(f"no turn of a user; expected one of {[r for r in ROLES if ROLES[r] == 'user']}")
-    prompt, rest = messages[: questions[-1] + 1], messages[questions[-1] + 1 :]
-    if len(rest) > 1 or (rest and rest[0]["role"] != "assistant"):
-        raise DataError(
-            f"after the last turn of the user come {[turn['role'] for turn in rest]}; expected one answer "
-            "of the assistant at most"
-        )
-    if completion and not rest:
-        raise DataError("the conversation ends with the user; expected an answer, for the completion")
-    columns = {"prompt": prompt, "images": placed}
-    if answer is not None:
-        columns[answer] = plain(rest) if rest else None
-    return columns | ({"completion": rest} if completion else {})
-
-
-def _add(turns: Turns, messages: list, name: str) -> None:
-    for position, message in enumerate(messages):
-        fields = message if isinstance(message, Mapping) else {}
-        if len(fields) > 2:
-            fields = {key: value for key, value in fields.items() if value is not None}
-        if len(fields) == 2 and "role" in fields and "content" in fields:
-            turns.add(fields["role"], fields["content"])
-        elif len(fields) == 2 and "from" in fields and "value" in fields:
-            turns.add(fields["from"], fields["value"])
-        else:
+        Raises:
+            DataError: If it is no list of messages, or the field `system` is no string or not the only
+                system message.
+        """
+        system = None if "system" in self.options.drop else record.get("system")
+        if system and (not isinstance(system, str) or _has_system(messages)):
             raise DataError(
-                f"{name}[{position}] is {str(message)[:120]!r}; expected {{'role': ..., 'content': ...}} and "
-                "nothing else"
+                f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a "
+                "string, and no system message among them, or drop=['system']"
             )
+        system = system or self.options.system
+        turns = Turns(self.options.image_mark, self.root)
+        if system is not None and not _has_system(messages):
+            turns.add("system", system)
+        turns.extend(messages, name)
+        return turns
+
+    def answered(self, value: Any, name: str) -> list[dict[str, Any]]:
+        """The messages of a completion: a string, or messages that begin with the assistant's.
+
+        Raises:
+            DataError: If it is something else, or has images.
+        """
+        turns = Turns(self.options.image_mark, self.root)
+        turns.extend([{"role": "assistant", "content": value}] if isinstance(value, str) else value, name)
+        if turns.images or turns.messages[0]["role"] != "assistant":
+            raise DataError(
+                f"{name!r} begins with the {turns.messages[0]['role']} and has {len(turns.images)} image(s); "
+                "expected the assistant, and images only in the prompt"
+            )
+        return turns.messages
+
+    def images(self, record: Mapping[str, Any]) -> list[Reference]:
+        """The images that stand in a record's `image` or `images`.
+
+        Raises:
+            DataError: If both are there, or one is no image.
+        """
+        filled = [record[name] for name in ("image", "images") if record.get(name) is not None]
+        if len(filled) > 1:
+            raise DataError("both 'image' and 'images' are given; expected one of them")
+        if record.get("video") is not None or record.get("videos") is not None:
+            raise DataError("the row has a video; expected images or text")
+        return [self.root.stored(image) for images in filled for image in as_list(images)]
+
+    def split(self, turns: Turns, images: list[Reference]) -> dict[str, Any]:
+        """The columns of a conversation: what was said up to the last turn of the user, and what came after.
+
+        Raises:
+            DataError: If there is no user; if more than one turn, or another than the assistant's, follows
+                the last of the user; if images and places differ; if a completion is asked for and there is
+                none.
+        """
+        placed = turns.place(images)
+        messages = turns.messages
+        questions = [position for position, turn in enumerate(messages) if turn["role"] == "user"]
+        if not questions:
+            raise DataError(f"no turn of a user; expected one of {[r for r in ROLES if ROLES[r] == 'user']}")
+        prompt, rest = messages[: questions[-1] + 1], messages[questions[-1] + 1 :]
+        if len(rest) > 1 or (rest and rest[0]["role"] != "assistant"):
+            raise DataError(
+                f"after the last turn of the user come {[turn['role'] for turn in rest]}; expected one "
+                "answer of the assistant at most"
+            )
+        if self.options.completion and not rest:
+            raise DataError("the conversation ends with the user; expected an answer, for the completion")
+        columns = {"prompt": prompt, "images": placed}
+        if self.options.answer is not None:
+            answer = "".join(block["text"] for block in rest[0]["content"]) if rest else None
+            columns[self.options.answer] = answer
+        return columns | ({"completion": rest} if self.options.completion else {})
+
+
+def _has_system(messages: Any) -> bool:
+    """Whether a list of messages begins with one of the system."""
+    first = messages[0] if isinstance(messages, list) and messages else None
+    return isinstance(first, Mapping) and first.get("role", first.get("from")) == "system"

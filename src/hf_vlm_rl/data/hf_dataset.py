@@ -2,7 +2,7 @@
 
 import os
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,9 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 
 from ..errors import DataError
 from ..processing.images.reference import as_list
-from .conversations import Marks, answered, started
+from .conversations import ConversationReader
 from .passes.column_types import IMAGES, MESSAGES, Columns
-from .passes.image_check import ImageRoot
-from .passes.options import column_names
+from .passes.options import RowOptions, column_names
 from .passes.report import LoadReport, OnError, check_on_error
 from .undecoded import undecoded
 
@@ -29,9 +28,7 @@ class Mapped:
         images: Columns.
         answer: A column, a template, or None.
         answers: Columns of messages or strings, by the name that they get.
-        system: A system message for rows without one.
-        mark: What stands for an image in a text.
-        folder: Paths of images are relative to it.
+        reader: Of messages and images.
         classes: Names of what the answer's column numbers; None if it is no `ClassLabel`.
     """
 
@@ -39,9 +36,7 @@ class Mapped:
     images: tuple[str, ...]
     answer: str | None
     answers: Mapping[str, str]
-    system: str | None
-    mark: str
-    folder: ImageRoot
+    reader: ConversationReader
     classes: tuple[str, ...] | None
 
     def __call__(self, row: Mapping[str, Any], index: int) -> dict[str, Any]:
@@ -59,14 +54,15 @@ class Mapped:
         """The columns that trainers take; errors do not name the row."""
         prompt = self._value(self.prompt, row)
         messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-        marks = Marks(self.mark)
-        turns = started(messages, marks, self.folder, self.system, "prompt")
+        turns = self.reader.started(messages, {}, "prompt")
         if turns.messages[-1]["role"] != "user":
             raise DataError(
                 f"the prompt ends with a turn of the {turns.messages[-1]['role']}; expected the user. Put "
                 "the answer into a column of its own."
             )
-        columns = {"prompt": turns.messages, "images": turns.place(self._images(row))}
+        images = [image for column in self.images for image in as_list(row[column]) if image is not None]
+        images = [self.reader.root.stored(image) for image in images]
+        columns = {"prompt": turns.messages, "images": turns.place(images)}
         if self.answer is not None:
             answer = self._value(self.answer, row)
             if self.classes is not None and answer is not None:
@@ -77,14 +73,11 @@ class Mapped:
                     f"answer='{{{self.answer}}}', or keep the column as it is"
                 )
             columns["answer"] = answer
-        return columns | {name: answered(row[column], marks, name) for name, column in self.answers.items()}
+        answered = self.reader.answered
+        return columns | {name: answered(row[column], name) for name, column in self.answers.items()}
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
         return row[source] if source in row else source.format_map(row)
-
-    def _images(self, row: Mapping[str, Any]) -> list[Any]:
-        images = [image for column in self.images for image in as_list(row[column])]
-        return [self.folder.stored(image) for image in images if image is not None]
 
 
 def from_dataset(
@@ -163,12 +156,15 @@ def from_dataset(
         tuple(columns),
         answer,
         answers,
-        system,
-        image_mark,
-        ImageRoot(os.path.abspath(image_folder or ""), outside_images),
+        ConversationReader(
+            os.path.abspath(image_folder or ""),
+            RowOptions(system=system, image_mark=image_mark, outside_images=outside_images),
+        ),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
-    new_features = _new_features(answer, answers)
+    new_features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
+    if answer is not None:
+        new_features["answer"] = Value("string")
     kept = [name for name in features if name not in used] if keep is None else column_names(keep, "keep")
     missing = [name for name in kept if name not in features]
     taken = [name for name in kept if name in new_features]
@@ -200,11 +196,6 @@ def from_dataset(
     if report is not None and on_error == "raise":
         report.rows = len(dataset)
     return dataset.select_columns(list(result))
-
-
-def _new_features(answer: str | None, answers: Iterable[str]) -> dict[str, Any]:
-    features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
-    return features | ({"answer": Value("string")} if answer is not None else {})
 
 
 def _check(
@@ -252,9 +243,7 @@ def _only_good(
         try:
             mapped(row, index)
         except DataError as error:
-            counted.skip(error)
-            if callable(on_error):
-                on_error(error)
+            counted.skip(error, on_error)
             return False
         return True
 
@@ -263,6 +252,5 @@ def _only_good(
     indices = [index for index, row in enumerate(dataset) if good(row, index)]
     counted.rows = len(indices)
     counted.fill(report)
-    if not indices:
-        raise DataError("No row is left.\n  " + "\n  ".join(counted.reasons))
+    counted.need_rows()
     return dataset.select(indices)

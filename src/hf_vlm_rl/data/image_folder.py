@@ -5,19 +5,16 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns
-from .passes.column_types import Kind
+from .llava import LlavaReader
 from .passes.first_pass import Part
-from .passes.image_check import ImageRoot
 from .passes.json_file import Record, Start
-from .passes.options import BuildOptions
-from .passes.report import LoadReport, OnError
+from .passes.options import LoadOptions, split_options
 from .passes.second_pass import build
 
 _FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # {{name}} is text, {name} a field
@@ -25,49 +22,20 @@ _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 
 
 @dataclass(frozen=True)
-class FolderReader:
-    """Rows of images with their class.
-
-    Attributes:
-        root: Absolute.
-        question: As it is asked.
-        answer: Name of the column with the class.
-        system: A system message.
-    """
-
-    root: str
-    question: str
-    answer: str
-    system: str | None
-
-    @property
-    def kinds(self) -> dict[str, Kind]:
-        """prompt, images and the class."""
-        return {"prompt": "messages", "images": "images", self.answer: "string"}
-
-    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns of a record, as `Reader.row` describes them."""
-        turns = Turns(Marks("<image>"), ImageRoot(self.root))
-        if self.system is not None:
-            turns.add("system", self.system)
-        turns.add("user", self.question)
-        images = turns.place([{"path": os.path.join(self.root, record["file"]), "bytes": None}])
-        return {"prompt": turns.messages, "images": images, self.answer: record["class"]}, {}
-
-
-@dataclass(frozen=True)
 class FolderSource:
-    """The files below a folder.
+    """The files below a folder, as records of LLaVA's form: an image, what is asked about it and its class.
 
     Attributes:
         root: Absolute.
         files: Relative to it, in order.
-        reader: Of their rows.
+        question: As it is asked.
+        reader: Of the records.
     """
 
     root: str
     files: tuple[str, ...]
-    reader: FolderReader
+    question: str
+    reader: LlavaReader
 
     @property
     def name(self) -> str:
@@ -75,12 +43,12 @@ class FolderSource:
         return self.root
 
     def key(self) -> str:
-        """The names of all files, and the reader's options."""
+        """The names of all files, the question and the reader's options."""
         names = hashlib.blake2b("\0".join(self.files).encode(errors="surrogateescape")).hexdigest()
-        return repr((self.root, names, self.reader))
+        return repr((names, self.question, self.reader))
 
     def records(self, start: Start | None = None) -> Iterator[Record]:
-        """A file and its class; a DataError for what is no image, or in no class."""
+        """A record of each file; a DataError for what is no image, or in no class."""
         suffixes = PIL.Image.registered_extensions()
         for number in range(start.number if start else 0, len(self.files)):
             yield Record(Start(0, number), self._value(self.files[number], suffixes))
@@ -96,7 +64,8 @@ class FolderSource:
         suffix = os.path.splitext(file)[1].lower()
         if suffix not in suffixes:
             return DataError(f"the suffix {suffix!r} is no image's that PIL reads")
-        return {"file": file, "class": label}
+        turns = [{"from": "human", "value": self.question}, {"from": "gpt", "value": label}]
+        return {"image": os.path.join(self.root, file), "conversations": turns}
 
 
 def load_image_folder(
@@ -104,14 +73,7 @@ def load_image_folder(
     question: str,
     *,
     choices: Sequence[str] | None = None,
-    answer: str = "answer",
-    system: str | None = None,
-    on_error: OnError = "raise",
-    num_proc: int | None = None,
-    streaming: bool = False,
-    verify_images: bool = False,
-    cache_dir: str | os.PathLike | None = None,
-    report: LoadReport | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Dataset | IterableDataset:
     """Read a folder with a folder of images for each class.
 
@@ -126,25 +88,20 @@ def load_image_folder(
             `{name}`.
         choices: The classes in the order in which `{choices}` lists them, and others that have no images.
             Default: those that are there, sorted.
-        answer: Name of the column for the class.
-        system: A system message.
-        on_error: "raise" if there are files that are no images or lie in no class, naming up to ten;
-            "skip" them, and log how many and why; or a callable that gets each one's DataError.
-        num_proc: As in `LoadOptions`.
-        streaming: As in `LoadOptions`.
-        verify_images: As in `LoadOptions`.
-        cache_dir: As in `LoadOptions`.
-        report: As in `LoadOptions`.
+        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+            With `on_error="raise"`, files that are no images or lie in no class are named together, up to
+            ten. `drop` and `strings` find no field here.
 
     Returns:
-        Rows with the columns `prompt`, `images` (one) and the class, sorted by class and file.
+        Rows with the columns `prompt`, `images` (one) and the class as the answer, sorted by class and file.
 
     Raises:
         DataError: If there is no such folder, no image in it, a class that is not in `choices`, or a file
             that cannot be used.
+        TypeError: If a keyword is unknown.
         ValueError: If the question has another field than `{choices}`.
     """
-    options = BuildOptions(on_error, num_proc, streaming, True, verify_images, cache_dir, report)
+    row_options, build_options = split_options(options)
     unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
     if unknown:
         raise ValueError(
@@ -166,10 +123,10 @@ def load_image_folder(
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
     listed = ", ".join(choices or classes)
     question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
-    source = FolderSource(root, files, FolderReader(root, question, answer, system))
-    if on_error == "raise":
+    source = FolderSource(root, files, question, LlavaReader(root, row_options))
+    if build_options.on_error == "raise":
         _refuse(source)
-    return build([Part(source)], options)
+    return build([Part(source)], build_options)
 
 
 def _files(root: str) -> Iterator[str]:

@@ -2,8 +2,6 @@
 
 import functools
 import hashlib
-import os
-from pathlib import Path
 from typing import Any
 
 from ..errors import DataError
@@ -17,7 +15,7 @@ class ContentHash:
     """Images, as datasets store them, to hashes of their encoded bytes; each file is read once."""
 
     def __init__(self):
-        self._of_path: dict[str, bytes] = {}
+        self._of_file = functools.cache(_of_file)
 
     def __call__(self, image: Any) -> bytes:
         """The hash of an image.
@@ -36,12 +34,7 @@ class ContentHash:
         if stored["bytes"] is not None:
             return digest(stored["bytes"])
         path = stored["path"]
-        return digest("address", path) if is_url(path) else self._file(path)
-
-    def _file(self, path: str) -> bytes:
-        if path not in self._of_path:
-            self._of_path[path] = _of_file(path)
-        return self._of_path[path]
+        return digest("address", path) if is_url(path) else self._of_file(path)
 
 
 def digest(*parts: str | bytes) -> bytes:
@@ -52,12 +45,12 @@ def digest(*parts: str | bytes) -> bytes:
     return hashed.digest()
 
 
-def _of_file(path: str | os.PathLike) -> bytes:
+def _of_file(path: str) -> bytes:
     try:
-        with Path(path).open("rb") as file:
+        with open(path, "rb") as file:
             return hashlib.file_digest(file, _HASH).digest()
     except OSError as error:
         raise DataError(
-            f"Cannot read the image file {str(path)[:200]!r}: {error.strerror or error}. Check the path, "
+            f"Cannot read the image file {path[:200]!r}: {error.strerror or error}. Check the path, "
             "or drop the row."
         ) from error

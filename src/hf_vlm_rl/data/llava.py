@@ -2,18 +2,15 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Unpack
 
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, row_images, split_turns, started, with_system
-from .passes.column_types import Kind
+from .conversations import ConversationReader
 from .passes.first_pass import Part
-from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
@@ -23,32 +20,8 @@ PROBLEM = frozenset({"problem", "solution"})
 
 
 @dataclass(frozen=True)
-class LlavaReader:
-    """Rows of records with `conversations`, or with `problem` and `solution`.
-
-    Attributes:
-        folder: Absolute; paths of images are relative to it.
-        options: What the rows are made of.
-    """
-
-    folder: str
-    options: RowOptions = field(default_factory=RowOptions)
-
-    @cached_property
-    def _images(self) -> ImageRoot:
-        return ImageRoot(self.folder, self.options.outside_images)
-
-    @cached_property
-    def _marks(self) -> Marks:
-        return Marks(self.options.image_mark)
-
-    @cached_property
-    def kinds(self) -> dict[str, Kind]:
-        """prompt, images, and the answer as asked for."""
-        kinds = {"prompt": "messages", "images": "images"}
-        if self.options.answer is not None:
-            kinds[self.options.answer] = "string"
-        return kinds | ({"completion": "messages"} if self.options.completion else {})
+class LlavaReader(ConversationReader):
+    """Rows of records with `conversations`, or with `problem` and `solution`."""
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
@@ -69,10 +42,8 @@ class LlavaReader:
             )
         if isinstance(messages, list):
             messages = [_numbers_as_text(message) for message in messages]
-        messages = with_system(messages, record, options.drop)
-        turns = started(messages, self._marks, self._images, options.system, name)
-        images = row_images(record, self._images)
-        columns = split_turns(turns, images, options.answer, options.completion)
+        turns = self.started(messages, record, name)
+        columns = self.split(turns, self.images(record))
         answer = columns.get(options.answer)
         if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others
             columns[options.answer] = answer.replace("<answer>", "").replace("</answer>", "").strip()
@@ -86,6 +57,15 @@ def _numbers_as_text(message: Any) -> Any:
     answer = message.get("value")
     numbers = answer if isinstance(answer, list) and answer else [answer]
     return {**message, "value": str(answer)} if {int, float} >= set(map(type, numbers)) else message
+
+
+def llava_source(path: str | os.PathLike, folder: str, options: RowOptions) -> JsonSource:
+    """A file of LLaVA's or VLM-R1's rows.
+
+    Raises:
+        DataError: If the file cannot be used.
+    """
+    return JsonSource(Path(path), LlavaReader(folder, options))
 
 
 def load_llava(
@@ -118,8 +98,5 @@ def load_llava(
         TypeError: If a keyword is unknown.
     """
     row_options, build_options = split_options(options)
-    parts = [
-        Part(JsonSource(Path(file), LlavaReader(folder_of(file, image_folder), row_options)))
-        for file in paths_of(path)
-    ]
+    parts = [Part(llava_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)]
     return build(parts, build_options)

@@ -10,10 +10,9 @@ from typing import Any, Unpack
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .conversations import Marks, Turns, answered, row_images, split_turns, started, with_system
+from .conversations import ConversationReader, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
-from .passes.image_check import ImageRoot
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
 from .passes.sources import JsonSource, folder_of, paths_of
@@ -23,38 +22,22 @@ READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", 
 
 
 @dataclass(frozen=True)
-class MessagesReader:
+class MessagesReader(ConversationReader):
     """Rows of records with messages.
 
     Attributes:
-        folder: Absolute; paths of images are relative to it.
         form: "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
-        options: What the rows are made of.
     """
 
-    folder: str
     form: str
-    options: RowOptions
-
-    @cached_property
-    def _images(self) -> ImageRoot:
-        return ImageRoot(self.folder, self.options.outside_images)
-
-    @cached_property
-    def _marks(self) -> Marks:
-        return Marks(self.options.image_mark)
 
     @cached_property
     def kinds(self) -> dict[str, Kind]:
         """The columns of the form."""
-        kinds = {"prompt": "messages", "images": "images"}
-        if self.form == "preference":
-            return kinds | dict.fromkeys(PAIR, "messages")
-        if self.form == "completion" or (self.form == "messages" and self.options.completion):
-            kinds["completion"] = "messages"
-        if self.form == "messages" and self.options.answer is not None:
-            kinds[self.options.answer] = "string"
-        return kinds
+        if self.form == "messages":
+            return super().kinds
+        answers = {"prompt": (), "completion": ("completion",), "preference": PAIR}[self.form]
+        return {"prompt": "messages", "images": "images"} | dict.fromkeys(answers, "messages")
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them."""
@@ -65,17 +48,12 @@ class MessagesReader:
                 f"the form {self.form!r}; expected one form per file"
             )
         extras = self.options.extras(record, READ, self.kinds)
-        images = row_images(record, self._images)
+        images = self.images(record)
         if self.form == "messages":
-            turns = self._started(record, record["messages"], "messages")
-            return split_turns(turns, images, self.options.answer, self.options.completion), extras
+            return self.split(self.started(record["messages"], record, "messages"), images), extras
         prompt, answers = self._prompt(record)
         columns = {"prompt": prompt.messages, "images": prompt.place(images)}
-        return columns | {name: answered(value, self._marks, name) for name, value in answers.items()}, extras
-
-    def _started(self, record: Mapping[str, Any], messages: Any, name: str) -> Turns:
-        messages = with_system(messages, record, self.options.drop)
-        return started(messages, self._marks, self._images, self.options.system, name)
+        return columns | {name: self.answered(value, name) for name, value in answers.items()}, extras
 
     def _prompt(self, record: Mapping[str, Any]) -> tuple[Turns, dict[str, Any]]:
         answers = {name: record[name] for name in ("completion", *PAIR) if record.get(name) is not None}
@@ -89,7 +67,7 @@ class MessagesReader:
                 same += 1
             messages, answers = chosen[:same], {"chosen": chosen[same:], "rejected": rejected[same:]}
         messages = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
-        turns = self._started(record, messages, "prompt")
+        turns = self.started(messages, record, "prompt")
         if not any(turn["role"] == "user" for turn in turns.messages):
             raise DataError("'prompt' has no turn of a user; expected one")
         return turns, answers
@@ -128,7 +106,7 @@ def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -
         try:
             if isinstance(record.value, DataError):
                 raise record.value
-            return JsonSource(Path(path), MessagesReader(folder, form_of(record.value), options))
+            return JsonSource(Path(path), MessagesReader(folder, options, form_of(record.value)))
         except DataError as error:  # counted as bad when the rows are read
             first_error = first_error or DataError(f"{unread.place(record.start)}: {error}")
     raise first_error or DataError(f"{unread.path} has no rows. Expected at least one.")

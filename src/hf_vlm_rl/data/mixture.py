@@ -13,14 +13,14 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
-from .llava import LlavaReader
+from .llava import llava_source
 from .messages import messages_source
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, RowOptions, split_options
 from .passes.second_pass import build
-from .passes.sources import JsonSource, folder_of
+from .passes.sources import folder_of
 
-FORMATS = ("llava", "messages")
+SOURCES = {"llava": llava_source, "messages": messages_source}
 _STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 
@@ -42,15 +42,11 @@ class Sample:
 
     def __post_init__(self):
         strategy = _STRATEGY.fullmatch(self.text)
-        if strategy is None:
+        amount = strategy[2] if strategy else "0"
+        if not 0 < float(amount.rstrip("%")) <= (100 if amount.endswith("%") else math.inf):
             raise DataError(
                 f"sampling_strategy is {self.text!r}; expected all, first:N, end:N or random:N, N a number "
-                "of rows or a percentage such as 10%"
-            )
-        number = float(strategy[2].rstrip("%"))
-        if number == 0 or (strategy[2].endswith("%") and number > 100):
-            raise DataError(
-                f"sampling_strategy is {self.text!r}; expected at least one row, and 100% at most"
+                "of rows from 1 on or a percentage such as 10%, at most 100%"
             )
 
     def __call__(self, total: int) -> np.ndarray:
@@ -145,16 +141,12 @@ def _part(
     if unknown:
         raise DataError(f"the entry has {unknown}; expected {list(KEYS)}")
     kind = entry.get("format", "llava")
-    if kind not in FORMATS:
-        raise DataError(f"the format is {kind!r}; expected one of {list(FORMATS)}")
+    if kind not in SOURCES:
+        raise DataError(f"the format is {kind!r}; expected one of {list(SOURCES)}")
     path = mixture.parent / entry["json_path"]
     if entry.get("image_folder") is not None:
         image_folder = mixture.parent / entry["image_folder"]
-    folder = folder_of(path, image_folder)
-    if kind == "messages":
-        source = messages_source(path, folder, options)
-    else:
-        source = JsonSource(path, LlavaReader(folder, options))
+    source = SOURCES[kind](path, folder_of(path, image_folder), options)
     strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")
     sample = None if strategy == "all" else Sample(strategy, (seed, position))
     return Part(source, str(entry.get("name") or entry["json_path"]), sample)

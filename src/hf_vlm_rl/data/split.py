@@ -7,8 +7,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from datasets import Dataset, DatasetDict
 from datasets.utils import tqdm
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from ..errors import DataError
 from .image_hash import ContentHash, digest
@@ -118,15 +121,9 @@ def _about(wanted: int, groups: list[list[int]]) -> list[list[int]]:
 
 
 def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
-    """Rows in groups: those that share a key, directly or through others."""
-    parents = list(range(len(dataset)))
-
-    def root(row: int) -> int:
-        while parents[row] != row:
-            parents[row] = row = parents[parents[row]]
-        return row
-
+    """Rows in groups, ordered by their first rows: those that share a key, directly or through others."""
     first: dict[bytes, int] = {}
+    pairs: list[tuple[int, int]] = []  # a row, and the first row that has one of its keys
     hashes = ContentHash()
     rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images")
     for index, row in enumerate(rows):
@@ -136,13 +133,12 @@ def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
             raise DataError(f"Row {index}: {error}") from error
         keys = keys or [_text_key(row)]
         keys += [digest("by", name, _canonical(row[name])) for name in columns if row[name] is not None]
-        for key in keys:
-            # The smaller row becomes the root: groups come in the order of their first rows.
-            low, high = sorted((root(first.setdefault(key, index)), root(index)))
-            parents[high] = low
+        pairs += [(index, first.setdefault(key, index)) for key in keys]
+    places = tuple(zip(*pairs, strict=True))
+    graph = coo_array((np.ones(len(pairs)), places), shape=(len(dataset), len(dataset)))
     groups = defaultdict(list)
-    for index in range(len(dataset)):
-        groups[root(index)].append(index)
+    for index, group in enumerate(connected_components(graph, directed=False)[1]):
+        groups[group].append(index)
     return list(groups.values())
 
 

@@ -4,38 +4,16 @@ from typing import TYPE_CHECKING
 
 from .._lazy import loaded_on_use
 
-if TYPE_CHECKING:
-    from .callback import EvaluationCallback
-    from .comparison import Comparison, RewardChange, compare
-    from .estimates import Estimate
-    from .kept_rows import EvaluatedRow
-    from .result import EvaluationResult, RewardScores
-    from .run import evaluate
-
 # Loaded on first use: the command line asks this package for its arguments.
-_HOME = {
-    "Comparison": "comparison",
-    "Estimate": "estimates",
-    "EvaluatedRow": "kept_rows",
-    "EvaluationCallback": "callback",
-    "EvaluationResult": "result",
-    "RewardChange": "comparison",
-    "RewardScores": "result",
-    "compare": "comparison",
-    "evaluate": "run",
-}
-
-__all__ = [
-    "Comparison",
-    "Estimate",
-    "EvaluatedRow",
-    "EvaluationCallback",
-    "EvaluationResult",
-    "RewardChange",
-    "RewardScores",
-    "compare",
-    "evaluate",
-]
-
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+if TYPE_CHECKING:
+    from .callback import EvaluationCallback as EvaluationCallback
+    from .comparison import Comparison as Comparison
+    from .comparison import RewardChange as RewardChange
+    from .comparison import compare as compare
+    from .estimates import Estimate as Estimate
+    from .kept_rows import EvaluatedRow as EvaluatedRow
+    from .result import EvaluationResult as EvaluationResult
+    from .result import RewardScores as RewardScores
+    from .run import evaluate as evaluate
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

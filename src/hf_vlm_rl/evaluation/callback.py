@@ -183,12 +183,8 @@ def policy_in(model: Any) -> Any:
     Raises:
         ValueError: If there is none.
     """
-    inner = model
-    while inner is not None:
-        base = inner.get_base_model() if isinstance(inner, PeftModel) else inner
+    for module in model.modules():  # a wrapper comes before what it wraps
+        base = module.get_base_model() if isinstance(module, PeftModel) else module
         if isinstance(base, VLMPolicy):
-            return inner
-        # A parallel wrapper has `module`; PPO's wrapper of policy and value model has `policy`.
-        # Wrappers of DDP have `module`, the model of PPO has `policy`.
-        inner = getattr(inner, "module", None) or getattr(inner, "policy", None)
+            return module
     raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")

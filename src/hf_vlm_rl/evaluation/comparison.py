@@ -68,8 +68,7 @@ class Comparison:
         """The summary in Markdown."""
         return self.summary.markdown()
 
-    def __str__(self) -> str:
-        return self.table()
+    __str__ = table
 
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any

@@ -1,6 +1,7 @@
 """Evaluated rows that are kept to look at."""
 
 import json
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -36,20 +37,17 @@ def reference_texts(columns: Mapping[str, Any]) -> dict[str, str]:
     Args:
         columns: What reward functions get of the row.
     """
+    as_list = operator.methodcaller("tolist")  # arrays and tensors; others raise AttributeError
     texts = {}
     for name, value in columns.items():
         if name in IMAGE_COLUMNS or value is None:
             continue
         try:
-            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=_listed)
+            text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=as_list)
         except (AttributeError, TypeError, ValueError):
             continue
         texts[name] = text if len(text) <= LONGEST else text[:LONGEST] + " ..."
     return texts
-
-
-def _listed(value: Any) -> Any:
-    return value.tolist()  # arrays and tensors; others raise AttributeError
 
 
 def read_row(stored: dict) -> EvaluatedRow:

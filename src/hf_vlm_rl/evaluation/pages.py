@@ -43,11 +43,7 @@ class Completion:
 
 
 def save_html(
-    sides: Mapping[str, Sequence[EvaluatedRow]],
-    path: str | Path,
-    table: Table,
-    passes: Passes,
-    title: str = "Evaluation",
+    sides: Mapping[str, Sequence[EvaluatedRow]], path: str | Path, table: Table, passes: Passes
 ) -> None:
     """Write a summary and a grid of images, prompts, references, completions and rewards.
 
@@ -60,7 +56,6 @@ def save_html(
         path: File to write.
         table: Above the grid.
         passes: Says of a reward's name and a value whether it is right.
-        title: The page's heading.
     """
     rows = []
     for same_row in zip(*sides.values(), strict=False):
@@ -73,7 +68,6 @@ def save_html(
         rows.append((same_row[0], shown, marks))
     counts = {mark: sum(mark in marks for _, _, marks in rows) for mark in FILTERS}
     page = _ENVIRONMENT.get_template("grid.html.jinja").render(
-        title=title,
         table=table,
         rows=rows,
         filters={"all": len(rows)} | {mark: count for mark, count in counts.items() if count},

@@ -124,8 +124,7 @@ class EvaluationResult:
         """The summary in Markdown."""
         return self.summary.markdown()
 
-    def __str__(self) -> str:
-        return self.table()
+    __str__ = table
 
     def evaluations(
         self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any

@@ -37,7 +37,7 @@ class Tally:
     """
 
     names: Sequence[str]
-    values: list[list[tuple[float | None, ...]]] = field(init=False)
+    values: dict[str, list[tuple[float | None, ...]]] = field(init=False)
     row_ids: list[str] = field(default_factory=list)
     rows: list[EvaluatedRow] = field(default_factory=list)
     failures: dict[int, str] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Tally:
     tokens: int = 0
 
     def __post_init__(self):
-        self.values = [[] for _ in self.names]
+        self.values = {name: [] for name in self.names}
 
     def add(
         self,
@@ -63,7 +63,7 @@ class Tally:
         """
         self.failures |= {row.index: row.failure for row in done if row.failure is not None}
         good = [row for row in done if row.failure is None]
-        for column, values in zip(self.values, rewards, strict=True):
+        for column, values in zip(self.values.values(), rewards, strict=True):
             column += values
         for row, (prompt, reference), *values in zip(good, kept, *rewards, strict=False):
             texts = tuple(completion.text for completion in row.completions)
@@ -89,7 +89,7 @@ class Tally:
         return EvaluationResult(
             rewards={
                 name: RewardScores(tuple(column), thresholds.get(name), confidence)
-                for name, column in zip(self.names, self.values, strict=True)
+                for name, column in self.values.items()
             },
             row_ids=tuple(self.row_ids),
             rows=tuple(self.rows),

@@ -4,20 +4,11 @@ from typing import TYPE_CHECKING
 
 from .._lazy import loaded_on_use
 
+# Loaded on first use: what cards are made of needs neither torch nor PEFT.
 if TYPE_CHECKING:
-    from .push import push_adapter, push_folder
-    from .save import save_adapter
-    from .trainer_push import push_with_card
-
-# Loaded on first use: the command line asks this package for its arguments.
-_HOME = {
-    "push_adapter": "push",
-    "push_folder": "push",
-    "push_with_card": "trainer_push",
-    "save_adapter": "save",
-}
-
-__all__ = ["push_adapter", "push_folder", "push_with_card", "save_adapter"]
-
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+    from .push import push_adapter as push_adapter
+    from .push import push_folder as push_folder
+    from .save import save_adapter as save_adapter
+    from .trainer_push import push_with_card as push_with_card
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

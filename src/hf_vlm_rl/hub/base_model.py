@@ -1,7 +1,6 @@
 """The base model of an adapter: its id and commit on the Hub, and its license."""
 
 import dataclasses
-import os
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
     """What the model itself knows about its checkpoint.
 
     Args:
-        model: A transformers model, or a PEFT wrapper of one.
+        model: A `PeftModel`.
         base_model: Id on the Hub; overrides what the model says.
         base_revision: Commit, tag or branch; overrides what the model says.
 
@@ -31,69 +30,45 @@ def base_facts(model: Any, base_model: str | None = None, base_revision: str | N
         ValueError: If `base_model` is no id on the Hub.
     """
     # transformers sets both on the configs that it loads; a config made by hand may have neither.
-    source = getattr(model.config, "_name_or_path", None) or None
-    model_id, commit = hub_id(source)
-    commit = commit or getattr(model.config, "_commit_hash", None)
-    if model_id is None:  # a copy of the base: where the adapter was first trained
-        model_id, commit = _named_by(model)
-    if base_model is not None:
-        check_id(base_model)
-        model_id, commit = base_model, commit if base_model == model_id else None
-    return BaseFacts(
-        model_id=model_id,
-        revision=base_revision or (commit if model_id else None),
-        stock=not _is_original(source, model_id),
-        quantization=quantization(model),
-    )
+    source = getattr(model.config, "_name_or_path", None)
+    base = recorded(source, getattr(model.config, "_commit_hash", None))
+    for config in model.peft_config.values():
+        if base.model_id is None:  # a copy of the base: where the adapter was first trained
+            base = recorded(config.base_model_name_or_path, config.revision)
+    base = overridden(base, base_model, base_revision)
+    stock = not _is_original(source, base.model_id)
+    return dataclasses.replace(base, stock=stock, quantization=quantization(model))
 
 
-def hub_id(source: str | None) -> tuple[str | None, str | None]:
-    """Id and commit on the Hub, from what a model was loaded from.
-
-    Args:
-        source: A Hub id, a local path, or None.
-
-    Returns:
-        (id, commit), each None if unknown; a path inside the Hub's cache knows both.
-    """
-    if not source:
-        return None, None
-    cached = SNAPSHOT.search(source)
-    if cached:
-        return cached[1].replace("--", "/"), cached[2]
-    return (None, None) if is_local(source) else (source, None)
-
-
-def is_local(source: str) -> bool:
-    """Whether something is a path of this machine and not an id on the Hub.
-
-    Args:
-        source: What a model was loaded from.
-    """
-    if os.path.isabs(source) or source.startswith((".", "~")) or Path(source).exists():
-        return True
-    try:
-        validate_repo_id(source)
-    except HFValidationError:
-        return True
-    return False
-
-
-def check_id(base_model: str) -> None:
-    """Raise unless a string can be a model's id on the Hub.
-
-    Args:
-        base_model: The string.
+def overridden(base: BaseFacts, base_model: str | None, base_revision: str | None) -> BaseFacts:
+    """`base` with the id and the revision that a caller gives; another id does not keep the commit.
 
     Raises:
-        ValueError: If it is a path or not of the form `name` or `namespace/name`.
+        ValueError: If `base_model` is no id on the Hub.
     """
-    try:
-        validate_repo_id(base_model)
-    except HFValidationError as error:
-        raise ValueError(
-            f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
-        ) from error
+    if base_model is not None:
+        if not _is_id(base_model):
+            raise ValueError(
+                f"Got base_model={base_model!r}. Expected an id on the Hub, as 'Qwen/Qwen2.5-VL-3B-Instruct'."
+            )
+        commit = base.revision if base_model == base.model_id else None
+        base = dataclasses.replace(base, model_id=base_model, revision=commit)
+    return dataclasses.replace(base, revision=base_revision or base.revision)
+
+
+def recorded(source: str | None, revision: str | None) -> BaseFacts:
+    """A base from what was noted when it was loaded; without an id if it is on the Hub under no known one.
+
+    Args:
+        source: A Hub id or a local path; a path inside the Hub's cache tells id and commit by itself.
+        revision: Commit, tag or branch of a Hub id.
+    """
+    cached = SNAPSHOT.search(source or "")
+    if cached:
+        return BaseFacts(cached[1].replace("--", "/"), cached[2])
+    if not source or not _is_id(source) or Path(source).exists():
+        return BaseFacts()
+    return BaseFacts(source, revision)
 
 
 def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
@@ -103,8 +78,6 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
         base: With `model_id`.
         api: The Hub.
     """
-    if base.model_id is None:
-        return base
     try:
         data = api.model_info(base.model_id).card_data
     except (GatedRepoError, RepositoryNotFoundError):
@@ -117,22 +90,21 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
     return dataclasses.replace(base, **stated)
 
 
-def _named_by(model: Any) -> tuple[str | None, str | None]:
-    for config in getattr(model, "peft_config", {}).values():
-        model_id, commit = hub_id(config.base_model_name_or_path)
-        if model_id is not None:
-            return model_id, config.revision or commit
-    return None, None
-
-
 def _is_original(source: str | None, model_id: str | None) -> bool:
     from transformers import PreTrainedConfig
 
-    for place in (source, model_id):
-        if place is not None:
-            try:
-                stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
-            except OSError:
-                continue
-            return stored.get("model_type") in ORIGINAL_FORMATS
+    for place in filter(None, (source, model_id)):
+        try:
+            stored, _ = PreTrainedConfig.get_config_dict(place, local_files_only=True)
+        except OSError:
+            continue
+        return stored.get("model_type") in ORIGINAL_FORMATS
     return False
+
+
+def _is_id(source: str) -> bool:
+    try:
+        validate_repo_id(source)
+    except HFValidationError:
+        return False
+    return True

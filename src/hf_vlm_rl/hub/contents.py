@@ -4,6 +4,7 @@ import json
 import pickletools
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -14,12 +15,15 @@ PICKLE = re.compile(rb"\x80[\x02-\x05]")  # from protocol 2 on
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
-def check_contents(path: Path, folder: Path) -> None:
-    """Refuse what should not be published under its name.
+def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
+    """Read a file that is to be published, and refuse what should not be published under its name.
 
     Args:
         path: A file.
         folder: What is published; the file is in it.
+
+    Returns:
+        Its text, and its value if it is JSON, else None. Of safetensors files: metadata and names of tensors.
 
     Raises:
         ValueError: If the file or a directory on the way to it is a link, which would publish something
@@ -35,24 +39,18 @@ def check_contents(path: Path, folder: Path) -> None:
             "processor again, and push again. Nothing was uploaded."
         )
     if path.suffix == ".safetensors":
-        try:
-            _check_finite(path)
-        except SafetensorError as error:
-            raise ValueError(
-                f"{path} is damaged or no safetensors ({error}). Nothing was uploaded."
-            ) from error
-    elif path.suffix == ".png" and not content.startswith(PNG):
+        header = _checked_header(path)
+        return json.dumps(header, ensure_ascii=False), header
+    if path.suffix == ".png" and not content.startswith(PNG):
         raise ValueError(f"{path} is no PNG. Remove it and push again. Nothing was uploaded.")
-    elif path.suffix in TEXT:
-        try:
-            text = content.decode("utf-8-sig")
-            if path.suffix == ".json":
-                json.loads(text)
-        except ValueError as error:
-            kind = "JSON" if path.suffix == ".json" else "text"
-            raise ValueError(
-                f"{path} is no {kind} in UTF-8 ({error}). Save it again and push again. Nothing was uploaded."
-            ) from error
+    try:
+        text = content.decode("utf-8-sig", errors="strict" if path.suffix in TEXT else "replace")
+        return text, json.loads(text) if path.suffix == ".json" else None
+    except ValueError as error:
+        kind = "JSON" if path.suffix == ".json" else "text"
+        raise ValueError(
+            f"{path} is no {kind} in UTF-8 ({error}). Save it again and push again. Nothing was uploaded."
+        ) from error
 
 
 def refuse_link(path: Path, folder: Path) -> None:
@@ -87,13 +85,19 @@ def _runs_code(content: bytes) -> str | None:
         return None
 
 
-def _check_finite(path: Path) -> None:
-    with safe_open(path, framework="pt") as file:
-        for name in file.keys():  # noqa: SIM118
-            tensor = file.get_tensor(name)
-            if tensor.is_floating_point() and not torch.isfinite(tensor.float()).all():
-                raise ValueError(
-                    f"{path}: the tensor {name!r} has values that are not finite numbers, as after a "
-                    "training that diverged. Push an earlier checkpoint, or train with a lower rate. "
-                    "Nothing was uploaded."
-                )
+def _checked_header(path: Path) -> dict[str, Any]:
+    """Metadata and names of tensors of a safetensors file, all of whose values are finite."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            names = list(file.keys())
+            for name in names:
+                tensor = file.get_tensor(name)
+                if tensor.is_floating_point() and not torch.isfinite(tensor.float()).all():
+                    raise ValueError(
+                        f"{path}: the tensor {name!r} has values that are not finite numbers, as after a "
+                        "training that diverged. Push an earlier checkpoint, or train with a lower rate. "
+                        "Nothing was uploaded."
+                    )
+            return {"metadata": file.metadata(), "tensors": names}
+    except SafetensorError as error:
+        raise ValueError(f"{path} is damaged or no safetensors ({error}). Nothing was uploaded.") from error

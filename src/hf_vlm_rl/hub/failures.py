@@ -15,6 +15,8 @@ from huggingface_hub.errors import (
 
 from ..errors import PushError
 
+# What this machine lacks: a token, a file in the cache, a connection.
+LOCAL = (LocalTokenNotFoundError, LocalEntryNotFoundError, OfflineModeIsEnabled)
 LOG_IN = "Log in with `hf auth login`, or pass token=... with write access."
 
 
@@ -32,26 +34,23 @@ def translated(api: HfApi, repo_id: str, folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except LocalTokenNotFoundError as error:
-        raise _error(f"Not logged in to {api.endpoint}. {LOG_IN}", repo_id, folder) from error
-    except OfflineModeIsEnabled as error:
-        raise _error("HF_HUB_OFFLINE is set. Unset it to push.", repo_id, folder) from error
-    except HfHubHTTPError as error:
-        raise _error(_refused(error, api, repo_id), repo_id, folder) from error
     # RuntimeError: what huggingface_hub raises around a failed upload of a file.
-    except (HTTPError, LocalEntryNotFoundError, RuntimeError, ConnectionError, TimeoutError) as error:
-        cause = error.__cause__ or error
-        if isinstance(cause, HfHubHTTPError):
-            raise _error(_refused(cause, api, repo_id), repo_id, folder) from error
-        what = f"The connection to {api.endpoint} failed ({type(cause).__name__}: {cause})."
-        raise _error(what, repo_id, folder) from error
+    except (*LOCAL, HTTPError, RuntimeError, ConnectionError, TimeoutError) as error:
+        raise PushError(
+            f"{_reason(error, api, repo_id)} {repo_id} was not changed. The adapter is complete in {folder}; "
+            "the same call pushes it again and sends only what the Hub does not have yet."
+        ) from error
 
 
-def _error(what: str, repo_id: str, folder: Path) -> PushError:
-    return PushError(
-        f"{what} {repo_id} was not changed. The adapter is complete in {folder}; the same call pushes it "
-        "again and sends only what the Hub does not have yet."
-    )
+def _reason(error: Exception, api: HfApi, repo_id: str) -> str:
+    if isinstance(error, LocalTokenNotFoundError):
+        return f"Not logged in to {api.endpoint}. {LOG_IN}"
+    if isinstance(error, OfflineModeIsEnabled):
+        return "HF_HUB_OFFLINE is set. Unset it to push."
+    cause = error if isinstance(error, HfHubHTTPError) else error.__cause__ or error
+    if isinstance(cause, HfHubHTTPError):
+        return _refused(cause, api, repo_id)
+    return f"The connection to {api.endpoint} failed ({type(cause).__name__}: {cause})."
 
 
 def _refused(error: HfHubHTTPError, api: HfApi, repo_id: str) -> str:

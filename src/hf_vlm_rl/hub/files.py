@@ -33,24 +33,22 @@ def pushable(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise ValueError(f"Got {str(folder)!r}, which is no folder. Expected one with an adapter.")
-    if not (folder / WEIGHTS).is_file():
-        if (folder / PICKLED).is_file():
-            raise ValueError(
-                f"{folder / PICKLED} is a pickle, which runs code when it is loaded, and is not pushed. "
-                f"Expected {WEIGHTS}: load the adapter with PEFT and save it again."
-            )
-        raise ValueError(f"{folder} has no {WEIGHTS}. Expected a folder as save_adapter writes it.")
-    if not (folder / CONFIG).is_file():
-        raise ValueError(f"{folder} has no {CONFIG}. Expected a folder as save_adapter writes it.")
+    if (folder / PICKLED).is_file() and not (folder / WEIGHTS).is_file():
+        raise ValueError(
+            f"{folder / PICKLED} is a pickle, which runs code when it is loaded, and is not pushed. "
+            f"Expected {WEIGHTS}: load the adapter with PEFT and save it again."
+        )
+    for name in (WEIGHTS, CONFIG):
+        if not (folder / name).is_file():
+            raise ValueError(f"{folder} has no {name}. Expected a folder as save_adapter writes it.")
     read_config(folder)
     read_shapes(folder)
-    processor = [path for pattern in PROCESSOR for path in folder.glob(pattern)]
-    if not any(path.name in PROCESSOR_CONFIGS for path in processor):
+    if not any((folder / name).is_file() for name in PROCESSOR_CONFIGS):
         raise ValueError(
             f"{folder} has no {' or '.join(PROCESSOR_CONFIGS)}. Expected the native "
             "processor beside the adapter: processing_class.save_pretrained(folder), then push again."
         )
-    files = sorted([*processor, *(path for pattern in ADAPTER for path in folder.glob(pattern))])
+    files = sorted(path for pattern in (*PROCESSOR, *ADAPTER) for path in folder.glob(pattern))
     for path in (*files, folder / STORED):  # a push writes card and config: not through a link
         refuse_link(path, folder)
     return files

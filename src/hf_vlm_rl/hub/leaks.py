@@ -5,11 +5,11 @@ import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import get_token
-from safetensors import safe_open
 
-from .contents import check_contents
+from .contents import read_checked
 
 # Thousands of arbitrary strings: only secrets can be told from words there.
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "merges.txt", "vocab.txt")
@@ -32,7 +32,7 @@ def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | Non
     Looked for in names, in text, and in the header of safetensors files (metadata, names of tensors): the
     given secrets, the stored token of the Hub, values of environment variables whose names say that they
     are secret, tokens by their form; home directories; in JSON and in metadata, any value that is an
-    absolute path of this machine. `check_contents` says what else is refused.
+    absolute path of this machine. `read_checked` says what else is refused.
 
     Args:
         files: The files to publish.
@@ -44,16 +44,13 @@ def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | Non
     """
     known = {value for value in (*secrets, get_token(), *_environment()) if value and len(value) >= 8}
     for path in files:
-        check_contents(path, folder)
+        text, value = read_checked(path, folder)
         name = path.relative_to(folder).as_posix() if path.is_relative_to(folder) else path.name
         if leak := _secret(name, known):
             raise ValueError(
                 f"The name of a file in {path.parent} holds {leak[0]}. Nothing was uploaded. Rename it."
             )
-        is_weights = path.suffix == ".safetensors"
-        text = _header(path) if is_weights else path.read_text(encoding="utf-8-sig", errors="replace")
-        is_json = is_weights or path.suffix == ".json"
-        strings = [*_strings(json.loads(text))] if is_json else []
+        strings = _strings(value)
         leak = _secret(text, known)
         if leak is None and (escaped := _secret("\n".join(strings), known)):
             leak = f"{escaped[0]} behind escapes", _line(text, text.find("\\"))
@@ -61,18 +58,12 @@ def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | Non
             leak = _place(text, strings, folder)
         if leak is not None:
             what, line = leak
-            where = "metadata" if is_weights else f"line {line}"
+            where = "metadata" if path.suffix == ".safetensors" else f"line {line}"
             raise ValueError(
                 f"{path}, {where}: holds {what}. Nothing was uploaded. Remove it from what the file is "
                 "made from (the card's texts, the training arguments, the tokenizer's settings), save "
                 "again and push again."
             )
-
-
-def _header(path: Path) -> str:
-    """Metadata and names of tensors of a safetensors file, as JSON."""
-    with safe_open(path, framework="np") as file:
-        return json.dumps({"metadata": file.metadata(), "tensors": list(file.keys())}, ensure_ascii=False)
 
 
 def _environment() -> Iterator[str]:
@@ -108,17 +99,13 @@ def _place(text: str, strings: Iterable[str], folder: Path) -> tuple[str, int] |
     return None
 
 
-def _strings(value: object) -> Iterator[str]:
+def _strings(value: Any) -> list[str]:
     """All keys and values of JSON that are strings."""
     if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from value
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _strings(item)
+        return [value]
+    if isinstance(value, dict):
+        return [*value, *_strings([*value.values()])]
+    return [string for item in value for string in _strings(item)] if isinstance(value, list) else []
 
 
 def _line(text: str, position: int) -> int:

@@ -1,17 +1,16 @@
 """Pushing an adapter: first the complete local folder, then one commit."""
 
 import dataclasses
-import tempfile
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitInfo, CommitOperationAdd, HfApi
-from huggingface_hub.errors import RemoteEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import RemoteEntryNotFoundError
 
-from ..loading.adapters.files import CONFIG
-from .base_model import check_id, with_license
+from ..loading.adapters.files import CONFIG, read_config
+from .base_model import overridden, recorded, with_license
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
@@ -21,18 +20,7 @@ from .cards.stored import stored
 from .failures import translated
 from .files import CARD, pushable
 from .leaks import check_leaks
-from .save import (
-    base_in,
-    card_of,
-    chosen_keys,
-    fields_of,
-    name_base,
-    save_adapter,
-    trainer_and_model,
-    write_card,
-)
-
-MESSAGE = "Upload adapter with hf_vlm_rl"
+from .save import card_of, name_base, save_adapter, trainer_and_model, write_card
 
 
 def push_adapter(
@@ -79,18 +67,18 @@ def push_adapter(
             secret or a local path; if a public repository exists where a private one was asked for.
     """
     trainer, _ = trainer_and_model(trainer_or_model)
-    folder = _folder(output_dir, trainer, repo_id)
+    if output_dir is None:
+        name = repo_id.rsplit("/", 1)[-1]
+        output_dir = Path(name) if trainer is None else Path(trainer.args.output_dir) / "adapter"
     files = save_adapter(
         trainer_or_model,
-        folder,
+        output_dir,
         card=card,
         base_model=base_model,
         base_revision=base_revision,
         processing_class=processing_class,
     )
-    if not files:
-        return None
-    return push_folder(folder, repo_id, **options)
+    return push_folder(output_dir, repo_id, **options) if files else None
 
 
 def push_folder(
@@ -139,11 +127,6 @@ def push_folder(
     pushable(folder)  # raises before anything is written
     base = _base(folder, base_model, base_revision)
     content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
-    if content is not None:
-        content.repo_id = repo_id
-        write_card(folder, content)
-    _check_base(folder)
-    check_leaks(pushable(folder), folder, [token])
     own_version = versions(("hf-vlm-rl",)).get("hf-vlm-rl")
     api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=own_version)
     with translated(api, repo_id, folder):
@@ -155,17 +138,16 @@ def push_folder(
                 base = with_license(content.facts.base, api)
                 content.facts = dataclasses.replace(content.facts, base=base)
             write_card(folder, content)
+        files = pushable(folder)
+        check_leaks(files, folder, [token])
         head = _head(api, repo_id, private, revision, create_pr, folder)
-        chosen = () if content is None else chosen_keys(content)
-        merged = _merged(api, repo_id, head, folder, chosen)
-        files = [path for path in pushable(folder) if path != folder / CARD]
+        merged = _merged(api, repo_id, head, folder, content is not None and bool(content.license))
+        files.remove(folder / CARD)
+        operations = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
         return api.create_commit(
             repo_id,
-            [
-                *(CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files),
-                CommitOperationAdd(CARD, merged.encode()),
-            ],
-            commit_message=commit_message or MESSAGE,
+            [*operations, CommitOperationAdd(CARD, merged.encode())],
+            commit_message=commit_message or "Upload adapter with hf_vlm_rl",
             revision=revision,
             create_pr=create_pr,
             # So that two pushes at the same time do not mix: the second one is refused.
@@ -175,29 +157,31 @@ def push_folder(
 
 def _base(folder: Path, base_model: str | None, base_revision: str | None) -> BaseFacts:
     """The base of the adapter in a folder, which is written into its config if it is given."""
-    base = base_in(folder)
-    if base_model is not None:
-        check_id(base_model)
-        base = BaseFacts(base_model, base.revision if base_model == base.model_id else None)
-    if base_revision is not None:
-        base = dataclasses.replace(base, revision=base_revision)
+    config = read_config(folder)
+    base = recorded(config.get("base_model_name_or_path"), config.get("revision"))
+    base = overridden(base, base_model, base_revision)
+    if base.model_id is None:
+        raise ValueError(
+            f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "
+            "which nobody else has. Pass base_model='namespace/name'. Nothing was pushed; the adapter is "
+            f"complete in {folder}."
+        )
     name_base(folder / CONFIG, base)
     return base
 
 
 def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardData | None:
     """What the card of a folder should say; None if it stays as it is."""
-    known = stored(folder)
-    if known is not None:
-        content = card_of(card if isinstance(card, AdapterCardData) else fields_of(known) | dict(card or {}))
+    known, path = stored(folder), folder / CARD
+    generated = path.is_file() and BEGIN in path.read_text(encoding="utf-8")
+    if generated and known is None and card is None and not anew:
+        return None
+    content = card_of(card, known)
+    if known is None:
+        content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
+    else:
         kept = {"stock": known.facts.base.stock, "quantization": known.facts.base.quantization}
         content.facts = dataclasses.replace(known.facts, base=dataclasses.replace(base, **kept))
-        return content
-    path = folder / CARD
-    if path.is_file() and BEGIN in path.read_text(encoding="utf-8") and card is None and not anew:
-        return None
-    content = card_of(card)
-    content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
     return content
 
 
@@ -205,11 +189,8 @@ def _head(
     api: HfApi, repo_id: str, private: bool | None, revision: str | None, create_pr: bool, folder: Path
 ) -> str:
     """The commit to build on, of a repository and branch that exist from here on."""
-    try:
-        info = api.model_info(repo_id)
-    except RepositoryNotFoundError:
-        api.create_repo(repo_id, private=private, exist_ok=True)
-        info = api.model_info(repo_id)
+    api.create_repo(repo_id, private=private, exist_ok=True)
+    info = api.model_info(repo_id)
     if private and not info.private:
         raise ValueError(
             f"Got private=True, but {repo_id} exists and is public. Nothing was pushed. Make it private in "
@@ -222,31 +203,12 @@ def _head(
     return api.model_info(repo_id, revision=revision).sha
 
 
-def _merged(api: HfApi, repo_id: str, head: str, folder: Path, chosen: tuple[str, ...]) -> str:
+def _merged(api: HfApi, repo_id: str, head: str, folder: Path, new_license: bool) -> str:
     """The card to push: the folder's, with what was written by hand into the one on the Hub."""
     content = (folder / CARD).read_text(encoding="utf-8")
-    with tempfile.TemporaryDirectory() as place:
-        try:
-            path = api.hf_hub_download(repo_id, CARD, revision=head, local_dir=place)
-        except RemoteEntryNotFoundError:
-            return content
-        existing = Path(path).read_text(encoding="utf-8-sig")
-    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", chosen)
-
-
-def _check_base(folder: Path) -> None:
-    base = base_in(folder)
-    if base.model_id is None:
-        raise ValueError(
-            f"{folder / CONFIG} does not name the base model on the Hub: it was loaded from a local path, "
-            "which nobody else has. Pass base_model='namespace/name'. Nothing was pushed; the adapter is "
-            f"complete in {folder}."
-        )
-
-
-def _folder(output_dir: str | PathLike | None, trainer: Any, repo_id: str) -> Path:
-    if output_dir is not None:
-        return Path(output_dir)
-    if trainer is not None:
-        return Path(trainer.args.output_dir) / "adapter"
-    return Path(repo_id.rsplit("/", 1)[-1])
+    try:
+        path = api.hf_hub_download(repo_id, CARD, revision=head)
+    except RemoteEntryNotFoundError:
+        return content
+    existing = Path(path).read_text(encoding="utf-8-sig")
+    return merge(content, existing, f"{CARD} of {repo_id} on the Hub", new_license)

@@ -12,9 +12,8 @@ import yaml
 from huggingface_hub import eval_result_entries_to_yaml
 
 from ..evaluation.callback import EvaluationCallback
-from ..evaluation.measurement import Evaluation
-from ..loading.adapters.files import CONFIG, WEIGHTS, read_config
-from .base_model import base_facts, hub_id
+from ..loading.adapters.files import CONFIG, WEIGHTS
+from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.curve import draw
@@ -24,7 +23,7 @@ from .cards.merge import merge
 from .cards.render import render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
-from .files import ARGUMENTS, CARD, CURVE, RESULTS
+from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
 
 
 def save_adapter(
@@ -41,8 +40,7 @@ def save_adapter(
     Adapter weights (safetensors), `adapter_config.json` with the base's id and commit, the native
     processor with its chat template, `training_args.json` without secrets and paths, the card with
     its learning curve and the results of the trainer's `EvaluationCallback`, and `.eval_results/` where
-    they apply. Text that somebody wrote into the card
-    of that folder stays.
+    they apply. Text that somebody wrote into the card of that folder stays.
 
     Args:
         trainer_or_model: A TRL trainer whose model has an adapter, or a `PeftModel`.
@@ -57,8 +55,8 @@ def save_adapter(
         ranks other than 0, which write nothing: [].
 
     Raises:
-        ValueError: If there is no adapter or no processor, the existing card cannot be read, or
-            `base_model` is no id on the Hub.
+        ValueError: If there is no adapter or no processor, the existing card cannot be read,
+            `base_model` is no id on the Hub, or a file of the folder that a push would take is a link.
     """
     trainer, model = trainer_and_model(trainer_or_model)
     folder = Path(output_dir)
@@ -68,101 +66,82 @@ def save_adapter(
     # Beside its place first: a run that is killed here leaves the files of an earlier one complete.
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
         staged = Path(place)
+        adapter_name = model.active_adapters[0]
         if trainer is not None:
             # Gathers sharded weights. An internal call pushes nothing, whatever the arguments say.
             trainer.save_model(str(staged), _internal_call=True)
             if not trainer.is_world_process_zero():
                 return []
         else:
-            model.save_pretrained(str(staged), selected_adapters=[_adapter_name(model)])
-        adapter = staged if (staged / WEIGHTS).exists() else staged / _adapter_name(model)
-        _check_weights(adapter)
+            model.save_pretrained(str(staged), selected_adapters=[adapter_name])
+        adapter = staged if (staged / WEIGHTS).exists() else staged / adapter_name
+        moved = {adapter / name: folder / name for name in (CONFIG, WEIGHTS)}
+        for path in moved:
+            if not path.is_file():
+                raise ValueError(
+                    f"Saving the adapter left no {path.name}. Expected PEFT to write it; with FSDP, the "
+                    "trainer needs state_dict_type FULL_STATE_DICT."
+                )
         processor = staged / "processor"
         processing_class.save_pretrained(processor)
         name_base(adapter / CONFIG, base)
-        moved = {adapter / name: folder / name for name in (CONFIG, WEIGHTS)}
         moved |= {
             path: folder / path.relative_to(processor) for path in processor.rglob("*") if path.is_file()
         }
         for path, final in moved.items():
             final.parent.mkdir(exist_ok=True)
             os.replace(path, final)
-    files = [*moved.values()]
     card = card_of(card)  # only now: a mistake in it must not cost the weights
-    card.facts = CardFacts(
-        base,
-        adapter=adapter_facts(folder, model),
-        run=None if trainer is None else run_facts(trainer),
-        versions=versions(),
-    )
+    run = None if trainer is None else run_facts(trainer)
+    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions())
     if trainer is not None:
-        card.evaluations = card.evaluations or evaluations_of(trainer)
-        files.append(folder / ARGUMENTS)
+        card.evaluations = card.evaluations or [
+            evaluation
+            for callback in trainer.callback_handler.callbacks
+            if isinstance(callback, EvaluationCallback)
+            for evaluation in callback.evaluations(trainer.state.global_step)
+        ]
         _write_json(folder / ARGUMENTS, shareable(trainer.args))
-    return sorted([*files, *write_card(folder, card)])
+    write_card(folder, card)
+    return pushable(folder)
 
 
-def evaluations_of(trainer: Any) -> list[Evaluation]:
-    """What a trainer's `EvaluationCallback`s measured of the model as it is now."""
-    return [
-        evaluation
-        for callback in trainer.callback_handler.callbacks
-        if isinstance(callback, EvaluationCallback)
-        for evaluation in callback.evaluations(trainer.state.global_step)
-    ]
-
-
-def write_card(folder: Path, card: AdapterCardData) -> list[Path]:
+def write_card(folder: Path, card: AdapterCardData) -> None:
     """Write the card and what it shows; hand-written text of an existing card stays.
 
     Args:
         folder: The adapter's folder.
         card: With `facts`.
-
-    Returns:
-        The files written.
     """
     store(card, folder)
-    files, path = [folder / CARD], folder / CARD
     curve = card.facts.run.curve if card.facts.run is not None else None
     drawn = curve is not None and draw(curve, folder / CURVE)
-    if drawn:
-        files.append(folder / CURVE)
-    content = render(card, curve_drawn=drawn)
+    content, path = render(card, curve_drawn=drawn), folder / CARD
     if path.exists():
-        content = merge(content, path.read_text(encoding="utf-8"), str(path), chosen_keys(card))
+        content = merge(content, path.read_text(encoding="utf-8"), str(path), bool(card.license))
     path.write_text(content, encoding="utf-8")
     by_dataset: dict[str, list] = {}
     for entry in filter(None, (item.entry() for item in card.evaluations)):
         by_dataset.setdefault(entry.dataset_id, []).append(entry)
     for dataset, entries in by_dataset.items():
-        files.append(folder / RESULTS / f"{dataset.replace('/', '--')}.yaml")
-        files[-1].parent.mkdir(exist_ok=True)
-        files[-1].write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
-    return files
+        path = folder / RESULTS / f"{dataset.replace('/', '--')}.yaml"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
 
 
-def chosen_keys(card: AdapterCardData) -> tuple[str, ...]:
-    """Metadata keys that count more than those of an existing card."""
-    return ("license",) if card.license else ()
-
-
-def card_of(card: AdapterCardData | Mapping[str, Any] | None) -> AdapterCardData:
-    """A card of its own, from what a caller may pass."""
+def card_of(
+    card: AdapterCardData | Mapping[str, Any] | None, known: AdapterCardData | None = None
+) -> AdapterCardData:
+    """A card of its own, from what a caller may pass; fields that it does not name are those of `known`."""
     if isinstance(card, AdapterCardData):
         return dataclasses.replace(card)
     try:
-        return AdapterCardData(**(card or {}))
+        return dataclasses.replace(known or AdapterCardData(), **(card or {}))
     except TypeError as error:
         names = ", ".join(item.name for item in dataclasses.fields(AdapterCardData) if item.init)
         raise ValueError(
             f"Got card={card!r} ({error}). Expected AdapterCardData or its fields: {names}."
         ) from error
-
-
-def fields_of(card: AdapterCardData) -> dict[str, Any]:
-    """What the user said in a card."""
-    return {item.name: getattr(card, item.name) for item in dataclasses.fields(card) if item.init}
 
 
 def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
@@ -186,11 +165,6 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
     return trainer, model
 
 
-def _adapter_name(model: Any) -> str:
-    name = model.active_adapter
-    return name if isinstance(name, str) else name[0]
-
-
 def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:
     for owner in (trainer, model):  # a stock model has none, nor has a missing trainer
         if processing_class is None:
@@ -201,15 +175,6 @@ def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:
             "which is saved with the adapter: pass processing_class=policy.processing_class."
         )
     return processing_class
-
-
-def _check_weights(adapter: Path) -> None:
-    for name in (CONFIG, WEIGHTS):
-        if not (adapter / name).is_file():
-            raise ValueError(
-                f"Saving the adapter left no {name}. Expected PEFT to write it; with FSDP, the trainer needs "
-                "state_dict_type FULL_STATE_DICT."
-            )
 
 
 def name_base(path: Path, base: BaseFacts) -> None:
@@ -225,10 +190,3 @@ def name_base(path: Path, base: BaseFacts) -> None:
 
 def _write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-
-
-def base_in(folder: Path) -> BaseFacts:
-    """The base that a saved adapter names; without an id if it names a local path."""
-    config = read_config(folder)
-    model_id, commit = hub_id(config.get("base_model_name_or_path"))
-    return BaseFacts(model_id=model_id, revision=config.get("revision") or commit)

@@ -1,6 +1,5 @@
 """`trainer.push_to_hub()` of a stock trainer, with our folder and card."""
 
-import functools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,7 +7,7 @@ from typing import Any
 from huggingface_hub import CommitInfo
 
 from .cards.card import AdapterCardData
-from .push import MESSAGE, push_adapter
+from .push import push_adapter
 
 
 def push_with_card(
@@ -44,37 +43,26 @@ def push_with_card(
             f"Got push_to_hub=True and hub_strategy={args.hub_strategy.value!r}: the trainer would upload "
             "checkpoints with pickled arguments and TRL's card while training. Set hub_strategy='end'."
         )
-    trainer.push_to_hub = functools.partial(_push_to_hub, trainer, card, options)
+
+    def push_to_hub(
+        commit_message: str | None = None,
+        blocking: bool = True,
+        token: str | None = None,
+        revision: str | None = None,
+        private: bool | None = None,
+        **kwargs: Any,
+    ) -> CommitInfo | None:
+        """As the stock `push_to_hub`; waits for the upload whatever `blocking` says."""
+        if kwargs:
+            raise ValueError(
+                f"Got {', '.join(kwargs)} for push_to_hub. Expected what the card should say in "
+                "push_with_card(trainer, card=...)."
+            )
+        defaults = {"token": args.hub_token, "revision": args.hub_revision, "private": args.hub_private_repo}
+        call = {"commit_message": commit_message, "token": token, "revision": revision, "private": private}
+        call = {name: value for name, value in call.items() if value is not None}
+        repo_id = trainer.hub_model_id or args.hub_model_id or Path(args.output_dir).absolute().name
+        return push_adapter(trainer, repo_id, card=card, **defaults | options | call)
+
+    trainer.push_to_hub = push_to_hub
     return trainer
-
-
-def _push_to_hub(
-    trainer: Any,
-    card: Any,
-    options: Mapping[str, Any],
-    commit_message: str | None = None,
-    blocking: bool = True,
-    token: str | None = None,
-    revision: str | None = None,
-    private: bool | None = None,
-    **kwargs: Any,
-) -> CommitInfo | None:
-    """As the stock `push_to_hub`; waits for the upload whatever `blocking` says."""
-    if kwargs:
-        raise ValueError(
-            f"Got {', '.join(kwargs)} for push_to_hub. Expected what the card should say in "
-            "push_with_card(trainer, card=...)."
-        )
-    args = trainer.args
-    chosen = {
-        "commit_message": commit_message or MESSAGE,
-        "token": token or args.hub_token,
-        "revision": revision or args.hub_revision,
-        "private": args.hub_private_repo if private is None else private,
-    }
-    repo_id = trainer.hub_model_id or args.hub_model_id or Path(args.output_dir).absolute().name
-    return push_adapter(trainer, repo_id, card=card, **{**options, **_set(chosen)})
-
-
-def _set(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if value is not None}

@@ -21,7 +21,7 @@ from .image_options import check_bounds, image_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
-from .stock import chat_class, complete_family, config_class, load_processor, skeleton
+from .stock import chat_class, complete_family, load_config, load_processor, skeleton
 
 
 class AutoVLMPolicy:
@@ -79,7 +79,8 @@ class AutoVLMPolicy:
             merge: For an adapter: add it into the base's weights.
             **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`, `device_map`,
                 `revision` and `subfolder` (of the adapter, if it is one), `token`, `cache_dir`,
-                `local_files_only`, `trust_remote_code` (default False), ... A `quantization_config`
+                `local_files_only`, `trust_remote_code` (default False: code that comes with the checkpoint is
+                not run, see `loading.remote_code`), ... A `quantization_config`
                 for bitsandbytes quantises the decoder alone, unless it has `llm_int8_skip_modules`.
 
         Returns:
@@ -198,7 +199,7 @@ def _load(
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:
-            config = config_class(config_dict["model_type"], source).from_pretrained(source, **located)
+            config = load_config(config_dict, source, hub)
         load = functools.partial(chat_class(config).from_pretrained, source, **hub)
         # Saved copies of original formats' processors resize otherwise, so adapters' copies are for others.
         read_processor = functools.partial(load_processor, *(processor_at or (source, hub)))

@@ -11,7 +11,7 @@ from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
 from .location import read_config
-from .stock import config_class, load_processor
+from .stock import load_config, load_processor
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
 
     Raises:
         CheckpointError: If there is no config.json.
-        UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+        UnsupportedModelError: If it is no vision-language model, or an adapter.
     """
     located = dict(located or {})
     stored = read_config(source, located)
     original = ORIGINAL_FORMATS.get(stored["model_type"])
     if original is not None:
         return Checkpoint(source, *original.module.read_headers(source, stored, located))
-    config = config_class(stored["model_type"], source).from_pretrained(source, **located)
+    config = load_config(stored, source, located)
     return Checkpoint(source, config, load_processor(source, located))
 
 

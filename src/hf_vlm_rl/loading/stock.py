@@ -23,6 +23,8 @@ from ..families.derive_parts import PARTS, derive_parts, needs_native_inputs
 from ..families.registry import family_for
 from ..processing.make import adopt_template, check_native
 from ..processing.tokenizer import VLMTokenizer
+from .location import file_arguments
+from .remote_code import has_code, imported_class, load_remote_config
 
 # Of an older transformers and a newer name, the first that has the type.
 CHAT_MODELS = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -76,11 +78,29 @@ def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:
     )
 
 
+def load_config(stored: Mapping[str, Any], source: str, hub: Mapping[str, Any]) -> PreTrainedConfig:
+    """The config of a vision-language model.
+
+    Args:
+        stored: Its config.json. A type that transformers knows is loaded by transformers' own classes, also
+            where the checkpoint brings code.
+        source: Hub id or directory.
+        hub: `HUB_ARGUMENTS`.
+
+    Raises:
+        UnsupportedModelError: As `config_class` and `load_remote_config`.
+    """
+    model_type = stored["model_type"]
+    if has_code(stored) and model_type not in CONFIG_MAPPING:
+        return load_remote_config(stored, source, hub)
+    return config_class(model_type, source).from_pretrained(source, **file_arguments(hub))
+
+
 def chat_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     """The stock `...ForConditionalGeneration` class for a config."""
     if config.model_type in CHAT_MODELS:
         return getattr(transformers, CHAT_MODELS[config.model_type])
-    return MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+    return imported_class(config) or MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
 
 
 def skeleton(config: PreTrainedConfig) -> PreTrainedModel:

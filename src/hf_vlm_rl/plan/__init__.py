@@ -8,25 +8,15 @@ from typing import TYPE_CHECKING
 
 from .._lazy import loaded_on_use
 
-if TYPE_CHECKING:
-    from ..loading.meta import Checkpoint, read_checkpoint
-    from .memory import Memory, estimate
-    from .search import Plan
-    from .settings import Run, Settings, candidates
-
 # Loaded on first use: the command line asks this package for its arguments.
-_HOME = {
-    "Checkpoint": ".loading.meta",
-    "Memory": "memory",
-    "Plan": "search",
-    "Run": "settings",
-    "Settings": "settings",
-    "candidates": "settings",
-    "estimate": "memory",
-    "read_checkpoint": ".loading.meta",
-}
-
-__all__ = ["Checkpoint", "Memory", "Plan", "Run", "Settings", "candidates", "estimate", "read_checkpoint"]
-
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+if TYPE_CHECKING:
+    from ..loading.meta import Checkpoint as Checkpoint
+    from ..loading.meta import read_checkpoint as read_checkpoint
+    from .memory import Memory as Memory
+    from .memory import estimate as estimate
+    from .search import Plan as Plan
+    from .settings import Run as Run
+    from .settings import Settings as Settings
+    from .settings import candidates as candidates
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .live import LiveBytes
@@ -40,20 +41,20 @@ def dry_run(kernels: "Kernels") -> Iterator[LiveBytes]:
     Yields:
         The count of what the run makes.
     """
-    with _Devices() as live, kernels:
+    with _Devices(), LiveBytes() as live, kernels:
         yield live
 
 
-class _Devices(LiveBytes):
+class _Devices(TorchDispatchMode):
     """Lets tensors of the meta device meet integers on the CPU."""
 
-    def _run(self, func: Any, args: tuple, kwargs: dict) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if func in _INDEXING:
             args = (args[0], _positions(args[1]), *args[2:])
-        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        if any(tensor.is_meta for tensor in tensors) and any(not tensor.is_meta for tensor in tensors):
+        on_meta = [leaf.is_meta for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if any(on_meta) and not all(on_meta):
             args, kwargs = tree_map_only(torch.Tensor, lambda t: t.to("meta"), (args, kwargs))
-        return func(*args, **kwargs)
+        return func(*args, **kwargs or {})
 
 
 def _positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
@@ -100,8 +101,10 @@ class Kernels(TorchFunctionMode):
         if name == "to":  # neither are numbers read from the meta device
             args = tuple(_on(args[0].device, arg) for arg in args)
             kwargs = {key: _on(args[0].device, arg) for key, arg in kwargs.items()}
-        if name in FACTORIES and "device" in kwargs and not _makes_floats(func, args, kwargs):
-            kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
+        if name in FACTORIES and "device" in kwargs:
+            dtype = kwargs.get("dtype") or func(*args, **kwargs).dtype
+            if not dtype.is_floating_point:
+                kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
         return func(*args, **kwargs)
 
     def _lower(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -124,26 +127,9 @@ def _on(device: torch.device, argument: Any) -> Any:
     return device if named else argument
 
 
-def _makes_floats(func: Any, args: tuple, kwargs: dict) -> bool:
-    if func in (torch.zeros, torch.ones) and kwargs.get("dtype") is None:
-        return True
-    dtype = kwargs.get("dtype")
-    return dtype.is_floating_point if dtype is not None else func(*args, **kwargs).is_floating_point()
-
-
 def _attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attn_mask: torch.Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: Any = None, **_: Any
 ) -> torch.Tensor:
-    if attn_mask is not None:
-        # Fused kernels add masks to the scores, in the scores' dtype.
-        attn_mask = torch.empty(attn_mask.shape, dtype=query.dtype, device="meta")
     return _FusedAttention.apply(query, key, value, attn_mask)
 
 
@@ -155,6 +141,8 @@ class _FusedAttention(torch.autograd.Function):
         *batch, heads, tokens, _ = query.shape
         out = query.new_empty(*batch, tokens, heads, value.shape[-1]).transpose(-2, -3)
         sums = query.new_empty(query.shape[:-1], dtype=torch.float32)
+        if mask is not None:  # added to the scores, in the scores' dtype
+            mask = query.new_empty(mask.shape)
         ctx.save_for_backward(query, key, value, out, sums, mask)
         return out
 

@@ -24,18 +24,14 @@ class LiveBytes(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         """Run an operation and count what it made."""
-        kwargs = kwargs or {}
         for tensor in tree_leaves((args, kwargs)):
             if isinstance(tensor, torch.Tensor):
                 self._see(tensor, counted=False)  # made before: weights, inputs
-        output = self._run(func, args, kwargs)
+        output = func(*args, **kwargs or {})
         for tensor in tree_leaves(output):
             if isinstance(tensor, torch.Tensor):
                 self._see(tensor, counted=True)
         return output
-
-    def _run(self, func: Any, args: tuple, kwargs: dict) -> Any:
-        return func(*args, **kwargs)
 
     def _see(self, tensor: torch.Tensor, counted: bool) -> None:
         storage = tensor.untyped_storage()

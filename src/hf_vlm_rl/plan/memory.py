@@ -5,12 +5,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from peft import get_peft_model
 
 from ..loading.meta import Checkpoint, policy_on_meta
 from ..processing.images.store import ImageStore
 from .dry import Kernels
 from .settings import Run, Settings
-from .step import Prompt, Rollout, make_prompt, rollout_bytes, update_bytes
+from .step import Rollout, make_prompt, rollout_bytes, update_bytes
 from .weights import optimizer_bytes, quantised_layers, trained, weight_bytes
 
 GIB = 1 << 30
@@ -76,8 +77,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         settings: How it is fitted into memory.
     """
     dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
-    mixed = dtype is torch.bfloat16
-    kernels = Kernels(torch.bfloat16 if mixed else None)
+    kernels = Kernels(torch.bfloat16 if dtype is torch.bfloat16 else None)
     with tempfile.TemporaryDirectory() as folder:
         policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
         policy.base_model.sharing.mode = "auto" if run.sharing else False
@@ -85,25 +85,42 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         rows = settings.rows * settings.accumulation
         prompts = max(-(-rows // settings.group), 1)
         rollout = rollout_bytes(policy, prompt, prompts, rows, run.completion)
-        model = prepare(policy, run, settings, kernels)
-        peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion, mixed)
-    return _add_up(model, policy, run, settings, prompt, rollout, peak)
+        model = _as_trained(policy, run, settings, kernels)
+        peak = update_bytes(model, kernels, prompt.rows(settings.rows, run.completion), run.completion)
+    four_bit = settings.precision == "4bit"
+    weights = weight_bytes(model, four_bit)
+    gradients = sum(parameter.nbytes for parameter in trained(model))
+    # The sum over several micro-batches is there from the start.
+    update = peak if settings.accumulation > 1 else max(peak - gradients, 0)
+    if four_bit:  # a layer is made whole for its product
+        update += max(2 * weight.numel() for weight in quantised_layers(policy).values())
+    reference = sum(weights.values()) if run.rank is None and run.beta > 0 else 0
+    optimizer = optimizer_bytes(model, run.optim)
+    gathered = 0
+    if run.gpus > 1 and run.sharding == "ddp":
+        gradients *= 2
+    elif run.gpus > 1:
+        layers = policy.get_submodule(policy.family.language).layers
+        largest = max(sum(parameter.nbytes for parameter in layer.parameters()) for layer in layers)
+        gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
+        weights = {part: size // run.gpus for part, size in weights.items()}
+        gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))
+    tokens, image_tokens = prompt.tokens, prompt.image_tokens
+    return Memory(weights, gradients, optimizer, reference, update, rollout, gathered, tokens, image_tokens)
 
 
-def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
+def _as_trained(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
     """A policy as the trainer trains it: adapter, frozen parts, gradient checkpointing."""
     if run.rank is None:
         policy.requires_grad_(True)
         policy.freeze(vision=not run.vision, projector=False)
         model = policy
     else:
-        from peft import get_peft_model
-
         # TRL: under ZeRO-3 adapters have the weights' dtype, and bfloat16 on 4-bit weights.
         single = run.sharding == "ddp" and settings.precision != "4bit"
         config = policy.lora_config(r=run.rank, target=run.target)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
-    frozen = not (model is not policy and run.target == "all") and not run.vision
+    frozen = not run.vision and (model is policy or run.target != "all")
     if frozen and not policy.family.native_inputs:
         # With real weights the features of a frozen tower are computed once and kept, without a graph.
         policy.base_model.get_image_features = torch.no_grad()(policy.base_model.get_image_features)
@@ -113,41 +130,3 @@ def prepare(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
         if model is not policy:
             model.enable_input_require_grads()
     return model
-
-
-def _add_up(
-    model: Any, policy: Any, run: Run, settings: Settings, prompt: Prompt, rollout: Rollout, peak: int
-) -> Memory:
-    four_bit = settings.precision == "4bit"
-    weights = weight_bytes(model, four_bit)
-    gradients = sum(parameter.nbytes for parameter in trained(model))
-    update = max(peak - gradients, 0)
-    if settings.accumulation > 1:
-        update = peak  # the sum over the micro-batches is there from the start
-    if four_bit:  # a layer is made whole for its product
-        update += max(2 * weight.numel() for weight in quantised_layers(policy).values())
-    full = run.rank is None
-    reference = sum(weights.values()) if full and run.beta > 0 else 0
-    optimizer = optimizer_bytes(model, run.optim)
-    gathered = 0
-    if run.gpus > 1 and run.sharding == "ddp":
-        gradients *= 2
-    elif run.gpus > 1:
-        largest = max(
-            sum(p.nbytes for p in layer.parameters())
-            for layer in policy.get_submodule(policy.family.language).layers
-        )
-        gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
-        weights = {part: size // run.gpus for part, size in weights.items()}
-        gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))
-    return Memory(
-        weights,
-        gradients,
-        optimizer,
-        reference,
-        update,
-        rollout,
-        gathered,
-        prompt.tokens,
-        prompt.image_tokens,
-    )

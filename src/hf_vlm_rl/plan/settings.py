@@ -1,5 +1,6 @@
 """What is to be trained, and the settings that are tried for it, fewest compromises first."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -93,16 +94,14 @@ def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Ite
     groups = [run.group, *(group for group in (4, 2) if group < run.group)]
     for group in groups:
         for precision in precisions:
-            most = max(group // run.gpus, 1)
-            yield _settings(run, precision, False, most, group)
-            rows = most
+            rows = max(group // run.gpus, 1)
+            yield _settings(run, precision, False, rows, group)
             while rows:
                 yield _settings(run, precision, True, rows, group)
                 rows //= 2
 
 
 def _settings(run: Run, precision: Precision, checkpointing: bool, rows: int, group: int) -> Settings:
-    accumulation = 1
-    while rows * run.gpus * accumulation % group:  # TRL wants whole groups
-        accumulation += 1
+    at_once = rows * run.gpus
+    accumulation = math.lcm(at_once, group) // at_once  # TRL wants whole groups
     return Settings(precision, checkpointing, rows, accumulation, group)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from PIL import Image
 
 from .dry import Kernels, dry_run
@@ -22,7 +23,7 @@ class Prompt:
     """A prompt as a trainer passes it, one row.
 
     Attributes:
-        inputs: What the processing class gives, each of shape (1, ...).
+        inputs: What the processing class gives: ids and mask of shape (1, T), tickets of its N images.
         image_tokens: Tokens of its images.
         words: Ids of ordinary tokens, all different.
     """
@@ -41,15 +42,11 @@ class Prompt:
 
         Rows of different lengths are the rule, and have a mask.
         """
-        rows = {key: value.expand(count, *value.shape[1:]).clone() for key, value in self.inputs.items()}
-        words = [self.words[row % len(self.words)] for row in range(count)]
-        filler = torch.tensor(words)[:, None].expand(count, completion)
-        for key, value in rows.items():
-            if value.shape[1:] == self.inputs["input_ids"].shape[1:] and key != "pixel_values":
-                added = (
-                    filler if key == "input_ids" else value.new_full(filler.shape, key == "attention_mask")
-                )
-                rows[key] = torch.cat([value, added], dim=1)
+        rows = {key: value.repeat(count, 1) for key, value in self.inputs.items()}
+        words = torch.tensor([self.words[row % len(self.words)] for row in range(count)])
+        completions = words[:, None].expand(count, completion)
+        rows["input_ids"] = torch.cat([rows["input_ids"], completions], dim=1)
+        rows["attention_mask"] = F.pad(rows["attention_mask"], (0, completion), value=1)
         if completion > 1 and count > 1:
             rows["attention_mask"][-1, -1] = 0
         return rows
@@ -80,7 +77,7 @@ def make_prompt(processing: Any, run: Run) -> Prompt:
     return Prompt(prompt.rows(1, run.text), placeholders, words) if run.text else prompt
 
 
-def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int, mixed: bool) -> int:
+def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int) -> int:
     """Peak of a forward and backward over what was held before, gradients included.
 
     Args:
@@ -88,7 +85,6 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         kernels: What its layers are recomputed with.
         rows: A micro-batch.
         completion: Tokens of a completion.
-        mixed: Logits are upcast to float32, as Accelerate does in mixed precision.
     """
     inputs = dict(rows, use_cache=False)
     base = policy_of(model)
@@ -96,30 +92,19 @@ def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completi
         inputs["logits_to_keep"] = completion + 1
     with dry_run(kernels) as live:
         output = model(**inputs)
-        if mixed:
-            output.logits = output.logits.float()
+        output.logits = output.logits.float()  # as Accelerate does in mixed precision
         loss = _log_probs(output.logits, rows["input_ids"][:, -completion:]).sum()
         del output  # before backward, as where TRL's function returns
         torch.autograd.backward(loss)
-    for parameter in model.parameters():
-        parameter.grad = None
+    model.zero_grad()
     return live.peak
 
 
 def _log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Log-probabilities of `ids`, (B, C), with the copies of `logits` that TRL's GRPO makes."""
+    """Log-probabilities of `ids`, (B, C), with the copies of float32 `logits` that TRL's GRPO makes."""
     logits = logits[:, :-1, :][:, -ids.shape[1] :, :] / 1.0
-    index = ids.unsqueeze(-1)
-    if logits.dtype is torch.float32:
-        sums = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
-        chosen = torch.gather(logits, -1, index).squeeze(-1) - sums
-    else:
-        chosen = torch.stack(
-            [
-                row.log_softmax(-1).gather(-1, chosen_ids).squeeze(-1)
-                for row, chosen_ids in zip(logits, index, strict=True)
-            ]
-        )
+    sums = torch.stack([torch.logsumexp(row, dim=-1) for row in logits])
+    chosen = torch.gather(logits, -1, ids.unsqueeze(-1)).squeeze(-1) - sums
     with torch.no_grad():
         for chunk in logits.flatten(0, 1).split(ENTROPY_CHUNK):
             log_probs = chunk.log_softmax(-1)
@@ -160,8 +145,7 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
     if shared:
         cache = prompts * _cache_bytes(policy, prompt.tokens) + rows * _cache_bytes(policy, completion)
     with dry_run(Kernels(None)) as live:
-        output = policy.base_model(**prompt.rows(at_once, 0), use_cache=True)
-    del output
+        policy.base_model(**prompt.rows(at_once, 0), use_cache=True)
     layers = policy.get_submodule(policy.family.language).config.num_hidden_layers
     # A token on: logits and probabilities in float32, and a layer's cache next to its longer self.
     vocabulary = policy.get_output_embeddings().weight.shape[0]

@@ -35,11 +35,7 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
     embeddings = policy.get_input_embeddings().weight
     head = policy.get_output_embeddings().weight
     sizes: dict[str, int] = defaultdict(int)
-    seen: set[int] = set()
     for name, tensor in [*policy.named_parameters(), *policy.named_buffers()]:
-        if id(tensor) in seen:
-            continue
-        seen.add(id(tensor))
         if ".lora_" in name or ".modules_to_save." in name:
             part = "adapter"
         elif tensor is embeddings:

@@ -5,86 +5,57 @@ them raises on any completion; all of them raise `ColumnError` if the dataset la
 docs/rewards.md has the table.
 """
 
-from .answers import (
-    ExactMatchReward,
-    NormalizedMatchReward,
-    OCRReward,
-    exact_match_reward,
-    normalized_match_reward,
-    ocr_reward,
-)
-from .base import AnswerReward, Reward, RowReward
-from .box_reward import BoxReward
-from .choice import (
-    ChoiceReward,
-    MultipleChoiceReward,
-    YesNoReward,
-    multiple_choice_reward,
-    yes_no_reward,
-)
-from .columns import as_number
-from .completions import extract_answer, extract_tag, text_of
-from .compose import ComposedReward, compose
-from .detection import DetectionReward, detection_reward
-from .diagnosis.batch import Diagnosis, diagnose
-from .diagnosis.run import RunDiagnosis, diagnose_history
-from .format import FormatReward, format_reward
-from .groups import GroupAccuracyReward
-from .iou import IoUReward, box_iou, iou_reward
-from .json_schema import JSONSchemaReward
-from .length import CosineLengthReward, LengthReward
-from .maths import MathReward, math_reward
-from .numeric import CountReward, NumericReward, count_reward, numeric_reward
-from .reasoning import AnswerAndReasoningReward
-from .repetition import RepetitionReward, repetition_reward
-from .written_boxes import WrittenBox, parse_boxes
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AnswerAndReasoningReward",
-    "AnswerReward",
-    "BoxReward",
-    "ChoiceReward",
-    "ComposedReward",
-    "CosineLengthReward",
-    "CountReward",
-    "DetectionReward",
-    "Diagnosis",
-    "ExactMatchReward",
-    "FormatReward",
-    "GroupAccuracyReward",
-    "IoUReward",
-    "JSONSchemaReward",
-    "LengthReward",
-    "MathReward",
-    "MultipleChoiceReward",
-    "NormalizedMatchReward",
-    "NumericReward",
-    "OCRReward",
-    "RepetitionReward",
-    "Reward",
-    "RowReward",
-    "RunDiagnosis",
-    "WrittenBox",
-    "YesNoReward",
-    "as_number",
-    "box_iou",
-    "compose",
-    "count_reward",
-    "detection_reward",
-    "diagnose",
-    "diagnose_history",
-    "exact_match_reward",
-    "extract_answer",
-    "extract_tag",
-    "format_reward",
-    "iou_reward",
-    "math_reward",
-    "multiple_choice_reward",
-    "normalized_match_reward",
-    "numeric_reward",
-    "ocr_reward",
-    "parse_boxes",
-    "repetition_reward",
-    "text_of",
-    "yes_no_reward",
-]
+from .._lazy import loaded_on_use
+
+if TYPE_CHECKING:
+    from .answers import ExactMatchReward as ExactMatchReward
+    from .answers import NormalizedMatchReward as NormalizedMatchReward
+    from .answers import OCRReward as OCRReward
+    from .answers import exact_match_reward as exact_match_reward
+    from .answers import normalized_match_reward as normalized_match_reward
+    from .answers import ocr_reward as ocr_reward
+    from .base import AnswerReward as AnswerReward
+    from .base import Reward as Reward
+    from .base import RowReward as RowReward
+    from .box_reward import BoxReward as BoxReward
+    from .choice import ChoiceReward as ChoiceReward
+    from .choice import MultipleChoiceReward as MultipleChoiceReward
+    from .choice import YesNoReward as YesNoReward
+    from .choice import multiple_choice_reward as multiple_choice_reward
+    from .choice import yes_no_reward as yes_no_reward
+    from .columns import as_number as as_number
+    from .completions import extract_answer as extract_answer
+    from .completions import extract_tag as extract_tag
+    from .completions import text_of as text_of
+    from .composed import ComposedReward as ComposedReward
+    from .composed import compose as compose
+    from .detection import DetectionReward as DetectionReward
+    from .detection import detection_reward as detection_reward
+    from .diagnosis.batch import Diagnosis as Diagnosis
+    from .diagnosis.batch import diagnose as diagnose
+    from .diagnosis.run import RunDiagnosis as RunDiagnosis
+    from .diagnosis.run import diagnose_history as diagnose_history
+    from .format import FormatReward as FormatReward
+    from .format import format_reward as format_reward
+    from .groups import GroupAccuracyReward as GroupAccuracyReward
+    from .iou import IoUReward as IoUReward
+    from .iou import box_iou as box_iou
+    from .iou import iou_reward as iou_reward
+    from .json_schema import JSONSchemaReward as JSONSchemaReward
+    from .length import CosineLengthReward as CosineLengthReward
+    from .length import LengthReward as LengthReward
+    from .maths import MathReward as MathReward
+    from .maths import math_reward as math_reward
+    from .numeric import CountReward as CountReward
+    from .numeric import NumericReward as NumericReward
+    from .numeric import count_reward as count_reward
+    from .numeric import numeric_reward as numeric_reward
+    from .reasoning import AnswerAndReasoningReward as AnswerAndReasoningReward
+    from .repetition import RepetitionReward as RepetitionReward
+    from .repetition import repetition_reward as repetition_reward
+    from .written_boxes import WrittenBox as WrittenBox
+    from .written_boxes import parse_boxes as parse_boxes
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -25,7 +25,6 @@ def unique_names(reward_funcs: Sequence[Callable]) -> list[str]:
                 "asyncio.run around a coroutine, and pass a reward model as reward_model itself."
             )
         # Partial functions and objects of users' own classes have no name.
-        # Callable objects have no name of their own.
         name = base = getattr(function, "__name__", type(function).__name__)
         for number in range(2, len(reward_funcs) + 1):
             if name not in names:

@@ -149,15 +149,12 @@ class MultipleChoiceReward(AnswerReward):
         return value.strip(" ().").upper()
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
-        """The right letter and the options (or None) per row."""
+        """The right letter and the texts of the options per row."""
         letters = super().targets(columns, rows)
-        if self.options is None:
-            return [None if letter is None else (letter, None) for letter in letters]
-        options = self.read(columns, self.options, rows, as_texts)
-        return [
-            None if None in (letter, texts) else (letter, texts)
-            for letter, texts in zip(letters, options, strict=True)
-        ]
+        options: list = [()] * rows
+        if self.options is not None:
+            options = self.read(columns, self.options, rows, as_texts)
+        return [None if None in pair else pair for pair in zip(letters, options, strict=True)]
 
     def parse_answer(self, answer: str) -> tuple[str | None, tuple[str, ...]] | None:
         """The one letter that the answer picks, or None, and the answer's words."""

@@ -39,19 +39,16 @@ def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callab
             f"{reward}: the column {name!r} came as {values!r:.200}. Expected a list with one value for "
             f"each of the {rows} completions."
         )
-    return [_read(value, name, row, reader, reward) for row, value in enumerate(values)]
-
-
-def _read(value: Any, name: str, row: int, reader: Callable, reward: str) -> Any:
-    if value is None:
-        return None
-    try:
-        return reader(value)
-    except ValueError as error:
-        raise ColumnError(
-            f"{reward}: row {row} of the column {name!r} is {value!r:.200}. Expected {error}. Fix the row; "
-            "None means that the reward does not apply to it."
-        ) from error
+    read = []
+    for row, value in enumerate(values):
+        try:
+            read.append(None if value is None else reader(value))
+        except ValueError as error:
+            raise ColumnError(
+                f"{reward}: row {row} of the column {name!r} is {value!r:.200}. Expected {error}. Fix the "
+                "row; None means that the reward does not apply to it."
+            ) from error
+    return read
 
 
 def as_text(value: Any) -> str:
@@ -77,8 +74,7 @@ def as_number(value: Any) -> float:
 
 
 def _as_list(value: Any) -> Any:
-    """An array of numpy, torch or others as a list; other values as they are."""
-    # Arrays of numpy or torch, as datasets give them in those formats.
+    """An array of numpy, torch or others, as datasets give it in those formats, as a list."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 

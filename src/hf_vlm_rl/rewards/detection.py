@@ -66,16 +66,13 @@ class DetectionReward(BoxReward):
         if self.labels is not None:
             labels = self.read(columns, self.labels, rows, lambda value: as_texts(value) if value else ())
             for row, (right, names) in enumerate(zip(boxes, labels, strict=True)):
-                self._check(row, right, names)
+                if None not in (right, names) and len(right) != len(names):
+                    raise ColumnError(
+                        f"{self.__name__}: row {row} has {len(right)} in {self.column!r} and {len(names)} in "
+                        f"{self.labels!r}. Expected one label per box."
+                    )
         sizes = self.sizes(columns, boxes)
         return [None if None in row else row for row in zip(boxes, labels, sizes, strict=True)]
-
-    def _check(self, row: int, boxes: list | None, names: tuple | None) -> None:
-        if boxes is not None and names is not None and len(boxes) != len(names):
-            raise ColumnError(
-                f"{self.__name__}: row {row} has {len(boxes)} in {self.column!r} and {len(names)} in "
-                f"{self.labels!r}. Expected one label per box."
-            )
 
     def parse_answer(self, answer: str) -> list[WrittenBox] | None:
         """The answer's boxes; an empty list if it says that there are none."""

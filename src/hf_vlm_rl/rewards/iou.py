@@ -22,24 +22,13 @@ def box_iou(a: Boxes, b: Boxes) -> np.ndarray:
         a: (N, 4), [x1, y1, x2, y2].
         b: (M, 4).
     """
-    a, b = _array(a), _array(b)
-    inter = _overlap(a, b)
-    union = _area(a)[:, None] + _area(b)[None] - inter
-    return np.divide(inter, union, out=np.zeros_like(inter), where=union > 0)
-
-
-def _array(boxes: Boxes) -> np.ndarray:
-    return np.asarray(boxes, dtype=np.float64).reshape(-1, 4)
-
-
-def _area(boxes: np.ndarray) -> np.ndarray:
-    return (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-
-
-def _overlap(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    a, b = (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) for boxes in (a, b))
+    area_a, area_b = ((boxes[:, 2:] - boxes[:, :2]).prod(axis=-1) for boxes in (a, b))
     low = np.maximum(a[:, None, :2], b[None, :, :2])
     high = np.minimum(a[:, None, 2:], b[None, :, 2:])
-    return np.clip(high - low, 0, None).prod(axis=-1)
+    overlap = np.clip(high - low, 0, None).prod(axis=-1)
+    union = area_a[:, None] + area_b[None] - overlap
+    return np.divide(overlap, union, out=np.zeros_like(overlap), where=union > 0)
 
 
 @dataclass(frozen=True, kw_only=True)

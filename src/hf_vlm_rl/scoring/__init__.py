@@ -16,19 +16,11 @@ from typing import TYPE_CHECKING
 
 from .._lazy import loaded_on_use
 
-if TYPE_CHECKING:
-    from .critic import shared_critic
-    from .load import AutoVLMRewardModel, AutoVLMValueModel
-    from .reward_functions import RewardFunctionModel
-
 # Loaded on first use: the models need torch and transformers.
-_HOME = {
-    "AutoVLMRewardModel": "load",
-    "AutoVLMValueModel": "load",
-    "RewardFunctionModel": "reward_functions",
-    "shared_critic": "critic",
-}
-
-__all__ = ["AutoVLMRewardModel", "AutoVLMValueModel", "RewardFunctionModel", "shared_critic"]
-
-__getattr__ = loaded_on_use(__name__, _HOME)
+if TYPE_CHECKING:
+    from .critic import shared_critic as shared_critic
+    from .load import AutoVLMRewardModel as AutoVLMRewardModel
+    from .load import AutoVLMValueModel as AutoVLMValueModel
+    from .reward_functions import RewardFunctionModel as RewardFunctionModel
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -154,10 +154,6 @@ def _checkpointed(layers: nn.ModuleList, name: str) -> Iterator[None]:
 
 def _with_adapter(checkpoint: Callable, layer: nn.Module, name: str) -> Callable:
     def run(function: Callable, *args: Any) -> Any:
-        def switched(*inputs: Any) -> Any:
-            with _active(layer, name):
-                return function(*inputs)
-
-        return checkpoint(switched, *args)
+        return checkpoint(_active(layer, name)(function), *args)
 
     return run

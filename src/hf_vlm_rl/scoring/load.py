@@ -12,7 +12,7 @@ from ..loading.adapters import find_adapter
 from ..loading.formats import ORIGINAL_FORMATS
 from ..loading.location import HUB_ARGUMENTS, file_arguments, read_config
 from ..loading.quantization import decoder_only, finish_quantised
-from ..loading.stock import complete_family, config_class, load_processor, skeleton
+from ..loading.stock import complete_family, load_config, load_processor, skeleton
 from ..policy.backbone import make_backbone
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
@@ -61,7 +61,7 @@ class AutoVLMValueModel:
 
         Raises:
             CheckpointError: If other weights are missing or left over.
-            UnsupportedModelError: If no family describes the checkpoint, or it is an adapter.
+            UnsupportedModelError: If it is no vision-language model that can be scored, or an adapter.
             ValueError: If `processing_class` belongs to another kind of model.
         """
         source = os.fspath(pretrained_model_name_or_path)
@@ -83,7 +83,7 @@ class AutoVLMValueModel:
             )
         config = kwargs.pop("config", None)
         if config is None:
-            config = config_class(model_type, source).from_pretrained(source, **located)
+            config = load_config(config_dict, source, hub)
         chat_model = skeleton(config)
         if chat_model.base_model is chat_model:
             raise UnsupportedModelError(

@@ -67,7 +67,7 @@ def test_a_license_that_the_author_changed_stays_unless_one_is_given():
     kept = metadata(merged(existing))
     assert (kept.license, kept.license_name) == ("mit", None)
     assert metadata(merged(merged(existing))).license == "mit"
-    assert metadata(merged(existing, chosen=["license"])).license == "other"
+    assert metadata(merged(existing, new_license=True)).license == "other"
 
 
 def test_the_license_of_another_base_is_not_taken_for_the_authors():

@@ -18,9 +18,7 @@ pytestmark = pytest.mark.trl
 SCRIPT = """
 import sys
 from trl import GRPOConfig, GRPOTrainer
-from hf_vlm_rl import register
-from hf_vlm_rl.policy import VLMPolicy
-from hf_vlm_rl.processing import VLMTokenizer
+from hf_vlm_rl import VLMPolicy, VLMTokenizer, register
 from tests.loading.internvl_chat.test_steps import ROWS
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, logs
 from datasets import Dataset

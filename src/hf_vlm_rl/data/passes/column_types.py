@@ -133,12 +133,24 @@ class Columns:
         self.first: dict[str, str] = {}
 
     def declare(self, kinds: Mapping[str, Kind], place: Callable[[], str]) -> None:
-        """Add columns whose kind is known.
+        """Add columns whose kinds are known, or widen them.
 
         Raises:
-            DataError: If a column is there with another kind.
+            DataError: If a column is there with a kind that does not fit; then nothing is changed.
         """
-        self._merge(dict(kinds), place)
+        new = {}
+        for name, kind in kinds.items():
+            try:
+                new[name] = join(self.kinds.get(name, "null"), kind)
+            except Conflict as conflict:
+                remedy = self.remedy.format(name=name)
+                raise DataError(
+                    f"column {name!r} holds {conflict}, as in {self.first[name]}; {remedy}"
+                ) from None
+        for name, kind in new.items():
+            if self.kinds.get(name, "null") == "null":
+                self.first[name] = place()
+            self.kinds[name] = kind
 
     def add(self, values: Mapping[str, Any], place: Callable[[], str]) -> None:
         """Widen the columns by one row.
@@ -161,27 +173,11 @@ class Columns:
                 raise DataError(
                     f"column {name!r} holds {conflict}; {self.remedy.format(name=name)}"
                 ) from None
-        self._merge(kinds, place)
+        self.declare(kinds, place)
 
     def features(self) -> Features:
         """The features of the dataset."""
         return Features({name: feature(kind) for name, kind in self.kinds.items()})
-
-    def _merge(self, kinds: dict[str, Kind], place: Callable[[], str]) -> None:
-        new = {}
-        for name, kind in kinds.items():
-            known = self.kinds.get(name, "null")
-            try:
-                new[name] = join(known, kind)
-            except Conflict as conflict:
-                remedy = self.remedy.format(name=name)
-                raise DataError(
-                    f"column {name!r} holds {conflict}, as in {self.first[name]}; {remedy}"
-                ) from None
-        for name, kind in new.items():
-            if self.kinds.get(name, "null") == "null":
-                self.first[name] = place()
-            self.kinds[name] = kind
 
 
 def _name(kind: Kind) -> str:

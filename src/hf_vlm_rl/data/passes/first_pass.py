@@ -91,21 +91,21 @@ def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
     # A bar once there is something to wait for.
     with tqdm(desc="Checking rows", unit=" rows", delay=2) as bar:
         for number, part in enumerate(parts):
-            wanted, records = _taken(part), part.source.records()
-            position, keep = 0, bytearray()
+            taken = itertools.repeat(True)
+            if part.sample is not None:
+                taken = iter(part.sample(sum(1 for _ in part.source.records())))
+            records, position, keep = part.source.records(), 0, bytearray()
             while batch := list(itertools.islice(records, BATCH)):
                 if position % SHARD == 0:
                     keep = bytearray()
                     begun.append((number, batch[0].start, keep))
-                taken = [True] * len(batch) if wanted is None else wanted[position : position + len(batch)]
-                keep += bytes(_check(part, batch, taken, columns, check, on_error, report))
+                use = itertools.islice(taken, len(batch))
+                keep += bytes(_check(part, batch, use, columns, check, on_error, report))
                 position += len(batch)
                 bar.update(len(batch))
             if position == 0:
                 raise DataError(f"{part.source.name} has no rows. Expected at least one.")
-    if report.rows == 0:
-        reasons = "".join(f"\n  {reason}" for reason in report.reasons)
-        raise DataError(f"No row is left: all {report.skipped} were skipped.{reasons}")
+    report.need_rows()
     shards = [Shard(part, start, np.frombuffer(keep, dtype=bool)) for part, start, keep in begun if any(keep)]
     return Plan(columns.features(), shards, report)
 
@@ -118,13 +118,6 @@ def rows(parts: list[Part], shard: Shard) -> Iterator[dict[str, Any]]:
         if keep:
             columns, extras = part.row(record.value)
             yield columns | extras
-
-
-def _taken(part: Part) -> np.ndarray | None:
-    if part.sample is None:
-        return None
-    total = sum(1 for _ in part.source.records())
-    return part.sample(total)
 
 
 def _check(
@@ -145,18 +138,17 @@ def _check(
             keep.append(False)
             continue
         place = functools.partial(part.source.place, record.start)
-        error = row if isinstance(row, DataError) else DataError(fault) if fault is not None else None
-        error = error or _misfit(columns, row[1], place)
-        keep.append(error is None)
-        if error is None:
+        try:
+            if isinstance(row, DataError):
+                raise row
+            if fault is not None:
+                raise DataError(fault)
+            columns.add(row[1], place)
             report.rows += 1
-            continue
-        error = DataError(f"{place()}: {error}")
-        if on_error == "raise":
-            raise error
-        report.skip(error)
-        if callable(on_error):
-            on_error(error)
+            keep.append(True)
+        except DataError as error:
+            report.skip(DataError(f"{place()}: {error}"), on_error)
+            keep.append(False)
     return keep
 
 
@@ -169,12 +161,3 @@ def _read(part: Part, record: Record) -> Any:
         return part.row(record.value)
     except DataError as error:
         return error
-
-
-def _misfit(columns: Columns, values: Mapping[str, Any], place: Callable[[], str]) -> DataError | None:
-    """Widen the columns by a row, or say why it does not fit."""
-    try:
-        columns.add(values, place)
-    except DataError as error:
-        return error
-    return None

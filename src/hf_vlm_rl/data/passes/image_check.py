@@ -2,7 +2,7 @@
 
 import io
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
@@ -78,21 +78,14 @@ class ImageCheck:
         if self.verify:
             files = {path for row in rows for image in row if (path := _file(image))}
             with ThreadPoolExecutor(_THREADS) as threads:
-                faults = dict(zip(files, threads.map(_unreadable, files), strict=True))
-            look = faults.__getitem__
-        else:
-            look = _missing
-        return [self._first(row, look) for row in rows]
+                list(threads.map(_unreadable, files))  # what it says is remembered
+        return [next(filter(None, map(self._fault, row)), None) for row in rows]
 
-    def _first(self, row: list[Reference], look: Callable[[str], str | None]) -> str | None:
-        for image in row:
-            fault = None
-            if path := _file(image):
-                fault = look(path)
-            elif self.verify and image["bytes"] is not None:
-                fault = _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
-            if fault is not None:
-                return fault
+    def _fault(self, image: Reference) -> str | None:
+        if path := _file(image):
+            return _unreadable(path) if self.verify else _missing(path)
+        if self.verify and image["bytes"] is not None:
+            return _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
         return None
 
 

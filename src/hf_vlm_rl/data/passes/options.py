@@ -11,7 +11,7 @@ from .report import LoadReport, OnError, check_on_error
 
 
 class LoadOptions(TypedDict, total=False):
-    """Keywords of `load_llava`, `load_messages` and `load_mixture`; each can be left out.
+    """Keywords of `load_llava`, `load_messages`, `load_mixture`, `load_image_folder`; each can be left out.
 
     Attributes:
         answer: Name of the column for the last answer of the assistant, a string, None where the

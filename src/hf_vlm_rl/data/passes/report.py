@@ -1,9 +1,8 @@
 """What a load left out, and why."""
 
-import json
 import logging
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Literal
 
 from ...errors import DataError
@@ -30,20 +29,29 @@ class LoadReport:
     skipped: int = 0
     reasons: list[str] = field(default_factory=list)
 
-    def skip(self, error: DataError) -> None:
-        """Count a row that is left out."""
+    def skip(self, error: DataError, on_error: OnError) -> None:
+        """Count a row that is left out; with a callable, which then gets the error.
+
+        Raises:
+            DataError: The error itself, if `on_error` is "raise".
+        """
+        if on_error == "raise":
+            raise error from None
         self.skipped += 1
         if len(self.reasons) < KEPT:
             self.reasons.append(str(error))
+        if callable(on_error):
+            on_error(error)
 
-    def to_json(self) -> str:
-        """A line that `from_json` reads."""
-        return json.dumps(asdict(self), ensure_ascii=False)
+    def need_rows(self) -> None:
+        """Refuse a dataset of which no row is left.
 
-    @classmethod
-    def from_json(cls, text: str) -> "LoadReport":
-        """What `to_json` wrote."""
-        return cls(**json.loads(text))
+        Raises:
+            DataError: If there is none; says why they were left out.
+        """
+        if not self.rows:
+            reasons = "".join(f"\n  {reason}" for reason in self.reasons)
+            raise DataError(f"No row is left: all {self.skipped} were skipped.{reasons}")
 
     def fill(self, other: "LoadReport | None") -> None:
         """Write into `other`, and log a warning if rows were left out."""

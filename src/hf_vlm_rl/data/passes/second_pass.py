@@ -2,9 +2,10 @@
 
 import hashlib
 import itertools
+import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def build(parts: list[Part], options: BuildOptions) -> Dataset | IterableDataset
     else:
         builder.download_and_prepare(num_proc=options.num_proc)
         dataset = builder.as_dataset(split="train")
-    LoadReport.from_json(dataset.info.description).fill(options.report)
+    LoadReport(**json.loads(dataset.info.description)).fill(options.report)
     return dataset
 
 
@@ -79,7 +80,7 @@ class RowsBuilder(datasets.ArrowBasedBuilder):
     def _split_generators(self, dl_manager: Any) -> list[datasets.SplitGenerator]:
         plan = self.config.plan()
         self.info.features = plan.features
-        self.info.description = plan.report.to_json()
+        self.info.description = json.dumps(asdict(plan.report), ensure_ascii=False)
         return [datasets.SplitGenerator(name=datasets.Split.TRAIN, gen_kwargs={"shards": plan.shards})]
 
     def _generate_tables(self, shards: list[Shard]) -> Iterator[tuple[Key, pa.Table]]:

@@ -72,12 +72,11 @@ def quantization(model: Any) -> str | None:
 
 def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[int, tuple[PartFacts, ...]]:
     base = model.get_base_model()
-    names = set(model.peft_config)
     # PEFT puts the adapter's name into its own parameters' names, and nowhere else.
     sizes = {
         name: _size(parameter)
         for name, parameter in base.named_parameters()
-        if not names.intersection(name.split("."))
+        if not model.peft_config.keys() & name.split(".")
     }
     total = sum(sizes.values())
     try:
@@ -90,17 +89,14 @@ def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[in
     def part(name: str) -> str:
         return PART_NAMES["language" if below(name, heads) else part_of(name, family)]
 
-    parameters, trained = Counter(), dict.fromkeys(PART_NAMES.values(), "frozen")
+    parameters = Counter()
     for name, size in sizes.items():
         parameters[part(name)] += size
-    for key in saved:
-        if any(f".{module}." in f".{key}" for module in whole):  # named by the end of its path
-            trained[part(key)] = "in full"
-        elif trained[part(key)] == "frozen":
-            trained[part(key)] = "adapter"
-    return total, tuple(
-        PartFacts(name, parameters[name], how) for name, how in trained.items() if parameters[name]
-    )
+    # Modules that are trained as a whole are named by the end of their path.
+    in_full = {part(key) for key in saved if any(f".{module}." in f".{key}" for module in whole)}
+    trained = dict.fromkeys(map(part, saved), "adapter") | dict.fromkeys(in_full, "in full")
+    names = [name for name in PART_NAMES.values() if parameters[name]]
+    return total, tuple(PartFacts(name, parameters[name], trained.get(name, "frozen")) for name in names)
 
 
 def _named_parts(model: Any) -> VLMFamily:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 from huggingface_hub import ModelCardData
 
 from ...evaluation.measurement import Evaluation
 from .facts import BaseFacts, CardFacts
 
-UNNAMED = "adapter"
+# Until a push says where the adapter goes.
+PLACEHOLDER_ID = "user/adapter"
 
 
 @dataclass
@@ -55,22 +56,17 @@ class AdapterCardData:
     # The run fills.
     repo_id: str | None = field(default=None, init=False)
     facts: CardFacts | None = field(default=None, init=False)
-    # Constant.
-    library_name: ClassVar[str] = "peft"
-    pipeline_tag: ClassVar[str] = "image-text-to-text"
-    base_model_relation: ClassVar[str] = "adapter"
 
     def __post_init__(self):
         for name in ("datasets", "limits", "language", "tags", "evaluations"):
-            if isinstance(getattr(self, name), str | Evaluation):
-                raise ValueError(
-                    f"Got {name}={getattr(self, name)!r}. Expected a list, such as [{getattr(self, name)!r}]."
-                )
+            value = getattr(self, name)
+            if isinstance(value, str | Evaluation):
+                raise ValueError(f"Got {name}={value!r}. Expected a list, such as [{value!r}].")
 
     @property
     def name(self) -> str:
         """The heading, and the model's name in `model-index`."""
-        return self.title or (self.repo_id or UNNAMED).rsplit("/", 1)[-1]
+        return self.title or (self.repo_id or PLACEHOLDER_ID).rsplit("/", 1)[-1]
 
     def all_tags(self) -> list[str]:
         """The tags, without repetition: trainer, method, adapter, then the user's."""
@@ -90,10 +86,10 @@ class AdapterCardData:
         base = self.facts.base if self.facts is not None else BaseFacts()
         licensed = self if self.license else base
         data = ModelCardData(
-            library_name=self.library_name,
-            pipeline_tag=self.pipeline_tag,
+            library_name="peft",
+            pipeline_tag="image-text-to-text",
             base_model=base.model_id,
-            base_model_relation=self.base_model_relation if base.model_id else None,
+            base_model_relation="adapter" if base.model_id else None,
             datasets=list(self.datasets) or None,
             license=licensed.license,
             license_name=licensed.license_name,

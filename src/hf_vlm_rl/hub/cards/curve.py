@@ -1,6 +1,6 @@
 """The learning curve of a run, from the trainer's log."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +9,7 @@ from .facts import Curve
 FILE = "assets/learning_curve.png"
 
 
-def learning_curve(log_history: Iterable[Mapping[str, Any]], metrics: Iterable[str]) -> Curve | None:
+def learning_curve(log_history: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> Curve | None:
     """The first of some metrics that was logged.
 
     Args:
@@ -19,9 +19,10 @@ def learning_curve(log_history: Iterable[Mapping[str, Any]], metrics: Iterable[s
     Returns:
         None if none was logged at two steps or more.
     """
-    logs = list(log_history)
     for metric in metrics:
-        points = {int(log["step"]): float(log[metric]) for log in logs if metric in log and "step" in log}
+        points = {
+            int(log["step"]): float(log[metric]) for log in log_history if metric in log and "step" in log
+        }
         if len(points) > 1:
             return Curve(metric, tuple(sorted(points.items())))
     return None

@@ -5,10 +5,10 @@ out by a rule on the value and one on the name, so that an argument added to a l
 """
 
 import dataclasses
-import enum
 import re
-from collections.abc import Mapping
 from typing import Any
+
+from transformers import TrainingArguments
 
 # Shown on every card that has them; the others only where they differ from their default.
 MAIN = (
@@ -37,48 +37,36 @@ PRIVATE = re.compile(
 PLAIN = re.compile(r"[\w+.-]{1,40}")
 
 
-def shareable(arguments: Any) -> dict[str, Any]:
+def shareable(arguments: TrainingArguments) -> dict[str, Any]:
     """The training arguments that may be published, as JSON values.
 
     Args:
-        arguments: A dataclass, as every trainer's `args`.
+        arguments: Every trainer's `args`.
     """
-    values = {item.name: getattr(arguments, item.name) for item in dataclasses.fields(arguments)}
-    return _public(values)
+    values = arguments.to_dict()
+    return {name: value for name, value in values.items() if not PRIVATE.search(name) and _is_plain(value)}
 
 
-def telling(arguments: Any) -> dict[str, Any]:
+def telling(arguments: TrainingArguments) -> dict[str, Any]:
     """Those of `shareable` that a card shows, the main ones first.
 
     Args:
-        arguments: A dataclass, as every trainer's `args`.
+        arguments: Every trainer's `args`.
     """
     public = shareable(arguments)
     main = {name: public[name] for name in MAIN if public.get(name) is not None}
     # At -1 the number of epochs decides; at a number of steps, it decides.
     main.pop("num_train_epochs" if main.get("max_steps", -1) > 0 else "max_steps", None)
-    defaults = {item.name: _default(item) for item in dataclasses.fields(arguments)}
+    defaults = {
+        item.name: item.default if item.default_factory is dataclasses.MISSING else item.default_factory()
+        for item in dataclasses.fields(arguments)
+    }
     changed = {
         name: value
         for name, value in public.items()
-        if name not in MAIN and not TECHNICAL.search(name) and value != _json(defaults[name])
+        if name not in MAIN and not TECHNICAL.search(name) and value != defaults[name]
     }
     return main | changed
-
-
-def _default(item: dataclasses.Field) -> Any:
-    if item.default_factory is not dataclasses.MISSING:
-        return item.default_factory()
-    return item.default
-
-
-def _json(value: Any) -> Any:
-    return value.value if isinstance(value, enum.Enum) else value
-
-
-def _public(values: Mapping[str, Any]) -> dict[str, Any]:
-    public = {name: _json(value) for name, value in values.items() if not PRIVATE.search(name)}
-    return {name: value for name, value in public.items() if _is_plain(value)}
 
 
 def _is_plain(value: Any) -> bool:

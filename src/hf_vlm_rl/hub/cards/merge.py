@@ -1,7 +1,7 @@
 """Keeping what the author wrote by hand when a card is written anew."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from huggingface_hub import CardData, RepoCard
@@ -18,60 +18,18 @@ ORDER = (
 )
 # Lists of which the author may have made longer ones.
 UNITED = ("tags", "datasets", "language")
+BLOCK = re.compile(f"{BEGIN}.*?{END}", flags=re.DOTALL)
+# The block names the keys that were written with it, and the license, to know a changed one.
 KEYS = re.compile(rf"{BEGIN}[^>]*^Generated keys: (.*)$", flags=re.MULTILINE)
 # One statement in three keys: the author's counts, unless it was given for this push.
 LICENSE = ("license", "license_name", "license_link")
 
 
-def parse(content: str, where: str) -> tuple[dict[str, Any], str]:
-    """Metadata and body of a card.
-
-    Args:
-        content: The card.
-        where: Names it in errors.
-
-    Raises:
-        ValueError: If its metadata is no YAML mapping.
-    """
-    if not content.lstrip().startswith("---"):
-        return {}, content
-    try:
-        card = RepoCard(content)
-    except (ValueError, YAMLError) as error:
-        raise ValueError(
-            f"The metadata of {where} cannot be read ({error}). Expected YAML between two lines of "
-            "'---'. Repair or delete that file, then push again."
-        ) from error
-    return card.data.to_dict(), card.text
-
-
-def handwritten(body: str, where: str) -> tuple[str, str] | None:
-    """What stands before and after the generated block; None if there is no such block.
-
-    Args:
-        body: A card without its metadata.
-        where: Names it in errors.
-
-    Raises:
-        ValueError: If the block's marks are damaged.
-    """
-    if BEGIN not in body and END not in body:
-        return None
-    before, begin, rest = body.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end) or BEGIN in after or END in before + after:
-        raise ValueError(
-            f"{where} does not have one {BEGIN!r} mark followed by one {END!r} mark. Expected the "
-            "generated block between them. Restore the marks, or delete the file to have it written anew."
-        )
-    return before, after
-
-
-def merge(content: str, existing: str, where: str, chosen: Iterable[str] = ()) -> str:
+def merge(content: str, existing: str, where: str, new_license: bool = False) -> str:
     """A fresh card with what its author had added to the existing one.
 
     Text outside the generated block stays. So do metadata keys that the fresh card lacks, items added
-    to `tags`, `datasets` and `language`, and the license unless it is among `chosen`. A card without
+    to `tags`, `datasets` and `language`, and the license unless this push gives one. A card without
     such a block goes below the generated one as a whole, or, if PEFT or a trainer wrote it
     (`stock_cards.is_stock`), is replaced.
 
@@ -79,27 +37,29 @@ def merge(content: str, existing: str, where: str, chosen: Iterable[str] = ()) -
         content: The fresh card.
         existing: The card in its place.
         where: Names the existing card in errors.
-        chosen: Keys that were set for this push.
+        new_license: The license of the fresh card was given for this push.
 
     Raises:
-        ValueError: If the existing card cannot be read.
+        ValueError: If the existing card's metadata is no YAML mapping, if its block's marks are damaged, or
+            if both cards have text written by hand, and it differs.
     """
-    metadata, body = parse(content, "the fresh card")
-    old_metadata, old_body = parse(existing, where)
-    around = handwritten(old_body, where)
-    if around is None:
-        around = ("", "\n") if is_stock(old_body) else ("\n", f"\n\n{old_body.strip()}\n")
-        old_metadata = {} if is_stock(old_body) else old_metadata
-    local = handwritten(body, "the card to push")
-    if _text(local) and _text(around) and _text(local) != _text(around):
+    metadata, body = _parse(content, "the fresh card")
+    old_metadata, old_body = _parse(existing, where)
+    around = _around_block(old_body, where)
+    if around is None and is_stock(old_body):
+        around, old_metadata = ("", "\n"), {}
+    elif around is None:
+        around = "\n", f"\n\n{old_body.strip()}\n"
+    local = _around_block(body, "the card to push")
+    texts = [[text.strip() for text in side] for side in (local, around)]
+    if all(map(any, texts)) and texts[0] != texts[1]:
         raise ValueError(
             f"Both the local card and {where} have text written by hand, and they differ. Delete the local "
             "README.md to keep the other one's, or bring them together by hand, then push again."
         )
-    before, after = local if _text(local) else around
-    block = body[body.index(BEGIN) : body.index(END) + len(END)]
-    merged = _united(metadata, old_metadata, _generated(old_body), set(chosen))
-    return write(merged, f"{before}{block}{after}")
+    before, after = local if any(texts[0]) else around
+    merged = _united(metadata, old_metadata, _generated(old_body), new_license)
+    return write(merged, f"{before}{BLOCK.search(body)[0]}{after}")
 
 
 def write(metadata: Mapping[str, Any], body: str) -> str:
@@ -113,9 +73,29 @@ def write(metadata: Mapping[str, Any], body: str) -> str:
     return f"---\n{CardData(**known | metadata).to_yaml()}\n---\n{body}"
 
 
-def list_keys(metadata: Mapping[str, Any]) -> str:
-    """What the generated block says of the metadata: its keys, and the license to know a changed one."""
-    return ", ".join(f"{key}={value}" if key == "license" else key for key, value in metadata.items())
+def _parse(content: str, where: str) -> tuple[dict[str, Any], str]:
+    """Metadata and body of a card."""
+    if not content.lstrip().startswith("---"):
+        return {}, content
+    try:
+        card = RepoCard(content)
+    except (ValueError, YAMLError) as error:
+        raise ValueError(
+            f"The metadata of {where} cannot be read ({error}). Expected YAML between two lines of "
+            "'---'. Repair or delete that file, then push again."
+        ) from error
+    return card.data.to_dict(), card.text
+
+
+def _around_block(body: str, where: str) -> tuple[str, str] | None:
+    """What stands before and after the generated block; None if there is no such block."""
+    around = BLOCK.split(body)
+    if len(around) > 2 or any(mark in text for text in around for mark in (BEGIN, END)):
+        raise ValueError(
+            f"{where} does not have one {BEGIN!r} mark followed by one {END!r} mark. Expected the "
+            "generated block between them. Restore the marks, or delete the file to have it written anew."
+        )
+    return (around[0], around[1]) if len(around) == 2 else None
 
 
 def _generated(body: str) -> dict[str, str]:
@@ -123,16 +103,11 @@ def _generated(body: str) -> dict[str, str]:
     return dict(item.partition("=")[::2] for item in match[1].split(", ")) if match else {}
 
 
-def _text(around: tuple[str, str]) -> tuple[str, str] | None:
-    stripped = (around[0].strip(), around[1].strip())
-    return stripped if any(stripped) else None
-
-
 def _united(
-    fresh: dict[str, Any], old: dict[str, Any], generated: dict[str, str], chosen: set[str]
+    fresh: dict[str, Any], old: dict[str, Any], generated: dict[str, str], new_license: bool
 ) -> dict[str, Any]:
     if "license" in old:
-        changed = old["license"] != generated.get("license") and "license" not in chosen
+        changed = old["license"] != generated.get("license") and not new_license
         weaker = fresh if changed else old
         for key in LICENSE:
             weaker.pop(key, None)

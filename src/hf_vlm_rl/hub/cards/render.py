@@ -7,14 +7,10 @@ from typing import Any
 
 import jinja2
 
-from ...evaluation.measurement import Evaluation
-from .card import AdapterCardData
+from .card import PLACEHOLDER_ID, AdapterCardData
 from .curve import FILE
-from .merge import BEGIN, END, list_keys, write
+from .merge import BEGIN, END, write
 from .methods import METHODS
-
-TEMPLATE = "card.md.jinja"
-PLACEHOLDER_ID = "user/adapter"
 
 
 def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
@@ -33,12 +29,9 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
     body = _template().render(
         card=card,
         facts=card.facts,
-        run=card.facts.run,
-        adapter=card.facts.adapter,
-        base=card.facts.base,
-        method=METHODS[card.facts.run.method] if card.facts.run else None,
+        methods=METHODS,
         repo_id=card.repo_id or PLACEHOLDER_ID,
-        keys=list_keys(metadata),
+        metadata=metadata,
         curve_file=FILE if curve_drawn else None,
         begin=BEGIN,
         end=END,
@@ -57,14 +50,11 @@ def _template() -> jinja2.Template:
     )
     environment.filters |= {
         "cell": _cell,
-        "count": _count,
-        "duration": _duration,
-        "measured": _measured,
+        "count": "{:,}".format,
         "number": _number,
         "quoted": functools.partial(json.dumps, ensure_ascii=False),
-        "share": _share,
     }
-    return environment.get_template(TEMPLATE)
+    return environment.get_template("card.md.jinja")
 
 
 def _number(value: Any) -> str:
@@ -75,31 +65,6 @@ def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _count(value: int) -> str:
-    return f"{value:,}"
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.3g} %"
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.0f} min"
-    return f"{seconds / 3600:.1f} h"
-
-
 def _cell(text: Any) -> str:
     """Text that stays inside its cell of a table."""
     return str(text).replace("|", "\\|").replace("\n", " ")
-
-
-def _measured(evaluation: Evaluation, which: str) -> str:
-    value, interval = getattr(evaluation, which), getattr(evaluation, f"{which}_ci")
-    if value is None:
-        return "-"
-    if interval is None:
-        return _number(float(value))
-    return f"{_number(float(value))} [{_number(float(interval[0]))}, {_number(float(interval[1]))}]"

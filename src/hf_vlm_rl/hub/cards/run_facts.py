@@ -1,5 +1,6 @@
 """What is read from a trainer that has trained: its public attributes, in every TRL."""
 
+import contextlib
 import platform
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -49,10 +50,8 @@ def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
     """
     installed = {}
     for package in packages:
-        try:
+        with contextlib.suppress(PackageNotFoundError):  # ours, where the sources are run
             installed[package] = version(package)
-        except PackageNotFoundError:
-            continue
     return installed
 
 

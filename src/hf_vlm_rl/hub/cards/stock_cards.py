@@ -1,6 +1,5 @@
 """Cards that nobody wrote: those that PEFT and the trainers leave behind when they save."""
 
-import functools
 import re
 
 from huggingface_hub import ModelCard, ModelCardData
@@ -9,7 +8,7 @@ TRAINER_MARKS = (
     "It has been trained using [TRL]",
     "has been generated automatically according to the information the Trainer had",
 )
-TRAINER_HEADINGS = {
+TRAINER_HEADINGS = (
     "Model Card for",
     "Quick start",
     "Training procedure",
@@ -20,7 +19,7 @@ TRAINER_HEADINGS = {
     "Training and evaluation data",
     "Training hyperparameters",
     "Training results",
-}
+)
 # What PEFT adds to huggingface_hub's empty template.
 PEFT_LINES = re.compile(
     r"- PEFT \S+|- \w+: .*|### Framework versions|## Training procedure|The following `bitsandbytes` .*|"
@@ -35,16 +34,8 @@ def is_stock(body: str) -> bool:
     """
     if any(mark in body for mark in TRAINER_MARKS):
         headings = re.findall(r"^#+ (.*)$", body.split("```bibtex")[0], flags=re.MULTILINE)
-        return all(_is_trainers(heading) for heading in headings[1:])  # the first is the model's name
-    lines = {line.strip() for line in body.splitlines()}
-    return all(PEFT_LINES.fullmatch(line) for line in lines - _template_lines())
-
-
-def _is_trainers(heading: str) -> bool:
-    return any(heading.strip().startswith(known) for known in TRAINER_HEADINGS)
-
-
-@functools.cache
-def _template_lines() -> frozenset[str]:
+        known = [heading.strip().startswith(TRAINER_HEADINGS) for heading in headings]
+        return all(known[1:])  # the first is the model's name
     empty = ModelCard.from_template(ModelCardData()).text
-    return frozenset(line.strip() for line in empty.splitlines())
+    lines = {line.strip() for line in body.splitlines()} - {line.strip() for line in empty.splitlines()}
+    return all(PEFT_LINES.fullmatch(line) for line in lines)

@@ -41,7 +41,7 @@ def stored(folder: Path) -> AdapterCardData | None:
         facts, repo_id = content.pop("facts"), content.pop("repo_id")
         content["evaluations"] = [_evaluation(item) for item in content["evaluations"]]
         card = AdapterCardData(**content)
-        card.repo_id, card.facts = repo_id, _facts(facts)
+        card.repo_id, card.facts = repo_id, _facts(**facts)
     except (KeyError, TypeError, ValueError) as error:
         raise ValueError(
             f"{path} cannot be read ({type(error).__name__}: {error}). Expected it as save_adapter wrote it: "
@@ -55,12 +55,8 @@ def _evaluation(item: Mapping[str, Any]) -> Evaluation:
     return Evaluation(**{**item, **intervals})
 
 
-def _facts(facts: Mapping[str, Any]) -> CardFacts:
-    run, adapter = facts["run"], facts["adapter"]
-    parts = tuple(PartFacts(**part) for part in adapter["parts"])
-    return CardFacts(
-        base=BaseFacts(**facts["base"]),
-        adapter=AdapterFacts(**{**adapter, "parts": parts}),
-        run=run and RunFacts(**{**run, "curve": run["curve"] and Curve(**run["curve"])}),
-        versions=facts["versions"],
-    )
+def _facts(base: dict, adapter: dict, run: dict | None, versions: dict) -> CardFacts:
+    adapter["parts"] = tuple(PartFacts(**part) for part in adapter["parts"])
+    if run and run["curve"]:
+        run["curve"] = Curve(**run["curve"])
+    return CardFacts(BaseFacts(**base), AdapterFacts(**adapter), run and RunFacts(**run), versions)

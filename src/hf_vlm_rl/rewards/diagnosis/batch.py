@@ -10,7 +10,7 @@ import numpy as np
 from ..base import RowReward
 from ..calling import unique_names
 from ..completions import text_of
-from ..compose import ComposedReward
+from ..composed import ComposedReward
 from ..format import FormatReward
 from ..groups import groups_of
 

@@ -101,7 +101,6 @@ def compose(
             "reward of a sum, and none for a product."
         )
     # Partial functions and objects of users' own classes have no name.
-    # Callable objects have no name of their own.
     names = [getattr(part, "__name__", type(part).__name__) for part in rewards]
     return ComposedReward(
         tuple(rewards),

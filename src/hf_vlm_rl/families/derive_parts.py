@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -125,10 +126,20 @@ def names_in(kind: type, method: str) -> list[str]:
     names: dict[str, None] = {}
     methods = [method]
     for called in methods:
-        named = _names(inspect.unwrap(getattr(kind, called)).__code__)
+        named = [name for code in _definitions(kind, called) for name in _names(code)]
         names |= dict.fromkeys(named)
         methods += [name for name in named if name not in methods and _is_own_method(kind, name)]
     return list(names)
+
+
+def _definitions(kind: type, method: str) -> Iterator[CodeType]:
+    """The code of a method, and that of the base classes' methods of which it is an extension."""
+    for base in kind.__mro__:
+        if method in vars(base):
+            code = inspect.unwrap(vars(base)[method]).__code__
+            yield code
+            if "super" not in _names(code):
+                return
 
 
 def _names(code: CodeType) -> list[str]:

@@ -40,15 +40,15 @@ def load_remote_config(stored: Mapping[str, Any], source: str, hub: Mapping[str,
     named = stored["auto_map"]
     if not hub.get("trust_remote_code"):
         raise UnsupportedModelError(
-            f"{source!r} has model_type {stored['model_type']!r}, which transformers does not have, and brings "
-            f"code of its own ({named['AutoConfig']}). Expected trust_remote_code=True, with which that code "
-            "runs on this machine: read it first, and fix the revision."
+            f"{source!r} has model_type {stored['model_type']!r}, which transformers does not have, and "
+            f"brings code of its own ({named['AutoConfig']}). Expected trust_remote_code=True, with which "
+            "that code runs on this machine: read it first, and fix the revision."
         )
     name = next((name for name in AUTO_MODELS if name in named), None)
     if name is None:
         raise UnsupportedModelError(
-            f"The auto_map of {source!r} names {sorted(named)}. Expected one of {AUTO_MODELS}, the model with "
-            "its language-model head."
+            f"The auto_map of {source!r} names {sorted(named)}. Expected one of {AUTO_MODELS}, the model "
+            "with its language-model head."
         )
     located = file_arguments(hub)
     config = AutoConfig.from_pretrained(source, trust_remote_code=True, **located)

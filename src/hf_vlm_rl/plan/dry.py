@@ -104,8 +104,8 @@ class Kernels(TorchFunctionMode):
             args = tuple(_on(args[0].device, arg) for arg in args)
             kwargs = {key: _on(args[0].device, arg) for key, arg in kwargs.items()}
         if name in FACTORIES and "device" in kwargs:
-            dtype = kwargs.get("dtype") or func(*args, **kwargs).dtype
-            if not dtype.is_floating_point:
+            # As made, not as asked for: torch takes Python's `int` as well.
+            if not func(*args, **kwargs).is_floating_point():
                 kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
         return func(*args, **kwargs)
 

@@ -42,6 +42,7 @@ PLAIN = {
     "prefix_attention": False,
     "alone_differs": False,
     "needs_image": False,
+    "native_inputs": False,
     "packs": True,
     "processor_options": {},
 }

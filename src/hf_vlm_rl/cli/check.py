@@ -71,7 +71,7 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
         [messages], add_generation_prompt=True, tokenize=True, return_dict=True
     )
     ids = encoded["input_ids"][0]
-    tokens = list(ids).count(policy.config.image_token_id)
+    tokens = list(ids).count(processing.state.placeholder_id)
     yield "image", f"{tokens} tokens for {image.width} x {image.height} pixels"
     yield "prompt", f"{len(ids)} tokens for this image and {QUESTION!r}"
     yield (

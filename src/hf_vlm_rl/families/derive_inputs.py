@@ -26,24 +26,19 @@ _TILES = {
 _OPTIONS = {"min_pixels": ("min_pixels",), "max_pixels": ("max_pixels",), **_TILES}
 
 
-def derive_inputs(model: Any, processor: Any) -> dict[str, Any]:
+def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> dict[str, Any]:
     """The fields of a `VLMFamily` that say what the backbone takes and how the processor makes it.
 
     Args:
         model: A stock vision-language model; its weights are not used.
         processor: Its native processor, whose results on four small prompts are compared.
+        native_inputs: The model gets the processor's tensors as they are, so nothing is cut by image.
 
     Raises:
         UnsupportedModelError: If the backbone takes something that the ids and images do not determine.
     """
     backbone = model.base_model
-    accepted = frozenset(inspect.signature(backbone.forward).parameters)
-    if "mm_encoder_outputs" not in accepted:
-        raise UnsupportedModelError(
-            f"{type(backbone).__name__} takes no mm_encoder_outputs. Expected a backbone that takes image "
-            "features in place of pixels, as transformers' decoder-only models do."
-        )
-    placeholder = model.config.image_token_id
+    placeholder = image_token_id(model.config, processor)
     wide, tall, second = noise(WIDE, 0), noise(TALL, 1), noise(WIDE, 2)
     one = native(processor, [[wide]])
     both = native(processor, [[wide, tall]])
@@ -51,13 +46,22 @@ def derive_inputs(model: Any, processor: Any) -> dict[str, Any]:
     return {
         "token_types": types,
         "prefix_attention": prefix,
-        "companions": _companions(backbone, one, types),
+        "companions": () if native_inputs else _companions(backbone, one, types),
         "grids": hasattr(backbone, POSITIONS),
         "alone_differs": _alone_differs(one, native(processor, [[tall]]), both, placeholder),
         "needs_image": _needs_image(processor),
-        "packs": _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
+        "native_inputs": native_inputs,
+        "packs": not native_inputs
+        and _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),
     }
+
+
+def image_token_id(config: Any, processor: Any) -> int:
+    """The id of one image feature in a prompt."""
+    # A few configs have it in the vision part, or leave it to the processor.
+    written = getattr(config, "image_token_id", None)
+    return processor.tokenizer.convert_tokens_to_ids(processor.image_token) if written is None else written
 
 
 def noise(size: tuple[int, int], seed: int) -> PIL.Image.Image:
@@ -79,9 +83,9 @@ def prompt(processor: Any, images: int, text: str = QUESTION) -> str:
 def native(processor: Any, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """What the native processor makes of a prompt for each row of images."""
     texts = [prompt(processor, len(images)) for images in rows]
-    return dict(
-        processor(images=[list(images) for images in rows], text=texts, padding=True, return_tensors="pt")
-    )
+    images = [list(images) for images in rows]
+    padding = processor.tokenizer.pad_token is not None  # the prompts of rows are of one length
+    return dict(processor(images=images, text=texts, padding=padding, return_tensors="pt"))
 
 
 def _token_types(

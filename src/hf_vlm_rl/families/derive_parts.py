@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
@@ -36,13 +37,13 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
             f"{kind} is an encoder-decoder model: its decoder reads the image through cross-attention to an "
             "encoder of its own. Expected a decoder-only vision-language model."
         )
-    if not hasattr(backbone, FEATURES):
-        raise UnsupportedModelError(
-            f"{type(backbone).__name__}, the backbone of {kind}, has no {FEATURES}(). Expected a "
-            "decoder-only vision-language model that makes its image features there, as transformers' do."
-        )
     paths = {id(module): name for name, module in model.named_modules()}
     decoder = _decoder(backbone)
+    if not hasattr(backbone, FEATURES):
+        parts = _parts_by_name(backbone, decoder)
+        prefix = paths[id(backbone)]
+        named = {part: tuple(_below(prefix, name) for name in names) for part, names in parts.items()}
+        return named | {"language": paths[id(decoder)]}
     children = dict(backbone.named_children())
     used = [name for name in names_in(type(backbone), FEATURES) if name in children]
     used = [name for name in used if children[name] not in (decoder, backbone.get_input_embeddings())]
@@ -65,6 +66,48 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
     }
 
 
+def needs_native_inputs(model: nn.Module) -> bool:
+    """Whether a model takes pixels only: its backbone makes no image features apart, or takes none."""
+    accepted = inspect.signature(model.base_model.forward).parameters
+    return not hasattr(model.base_model, FEATURES) or "mm_encoder_outputs" not in accepted
+
+
+def _parts_by_name(backbone: Any, decoder: nn.Module) -> dict[str, list[str]]:
+    """Towers, projectors and the rest of a backbone that does not say how it makes image features."""
+    encoder = backbone.get_encoder(modality="image")
+    modules = dict(backbone.named_modules())
+    towers: list[str] = []
+    for name, module in modules.items():
+        taking = module is encoder if encoder is not backbone else name and _takes_pixels(module)
+        if taking and not any(name.startswith(f"{tower}.") for tower in towers):
+            towers.append(name)
+    if not towers:
+        raise UnsupportedModelError(
+            f"{type(backbone).__name__} has no module that takes pixels, and no {FEATURES}(). Expected a "
+            "decoder-only vision-language model, as transformers' are."
+        )
+    parts: dict[str, list[str]] = {"vision": towers, "projector": [], "other": []}
+    for name, module in modules.items():
+        parent = name.rpartition(".")[0]
+        level = [tower for tower in towers if tower.startswith(f"{parent}." if parent else "")]
+        holds = any(f"{tower}.".startswith(f"{name}.") for tower in towers)
+        if not name or holds or not level or not _has_weights(module) or _is_text(backbone, module, decoder):
+            continue
+        if any(below == parent or parent.startswith(f"{below}.") for below in towers):
+            continue
+        # What stands beside the tower in a module of images, or is called so, brings features to the decoder.
+        beside = bool(parent) and any(tower.rpartition(".")[0] == parent for tower in level)
+        called = any(word in name for word in _INNER_PROJECTORS)
+        if parent or decoder is not backbone:
+            parts["projector" if beside or called else "other"].append(name)
+    return parts
+
+
+def _is_text(backbone: Any, module: nn.Module, decoder: nn.Module) -> bool:
+    text = (decoder, backbone.get_input_embeddings())
+    return any(part is each for part in module.modules() for each in text)
+
+
 def _decoder(backbone: Any) -> nn.Module:
     """The text decoder without a head."""
     decoder = backbone.get_decoder()
@@ -83,10 +126,20 @@ def names_in(kind: type, method: str) -> list[str]:
     names: dict[str, None] = {}
     methods = [method]
     for called in methods:
-        named = _names(inspect.unwrap(getattr(kind, called)).__code__)
+        named = [name for code in _definitions(kind, called) for name in _names(code)]
         names |= dict.fromkeys(named)
         methods += [name for name in named if name not in methods and _is_own_method(kind, name)]
     return list(names)
+
+
+def _definitions(kind: type, method: str) -> Iterator[CodeType]:
+    """The code of a method, and that of the base classes' methods of which it is an extension."""
+    for base in kind.__mro__:
+        if method in vars(base):
+            code = inspect.unwrap(vars(base)[method]).__code__
+            yield code
+            if "super" not in _names(code):
+                return
 
 
 def _names(code: CodeType) -> list[str]:

@@ -33,6 +33,9 @@ class VLMFamily:
             causally. Tickets then also carry where the prompt ends.
         alone_differs: An image is processed differently when it is the only one of its row.
         needs_image: The native processor refuses rows without an image.
+        native_inputs: The stock forward runs on exactly the tensors that the native processor makes for a
+            batch: nothing is encoded once or shared. For models that take no image features, or whose
+            features of an image depend on the other images of the batch.
         packs: Images whose tensors agree in every dimension but the first may go through the vision tower
             together, one behind the other.
         processor_options: `from_pretrained` option to the image processor's own name for it.
@@ -57,6 +60,7 @@ class VLMFamily:
     prefix_attention: bool | None = None
     alone_differs: bool | None = None
     needs_image: bool | None = None
+    native_inputs: bool | None = None
     packs: bool | None = None
     processor_options: Mapping[str, str] | None = None
     least_tokens: int = 1

@@ -21,7 +21,7 @@ from .image_options import check_bounds, image_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
-from .stock import chat_class, complete_family, config_class, load_processor, skeleton
+from .stock import chat_class, complete_family, load_config, load_processor, skeleton
 
 
 class AutoVLMPolicy:
@@ -51,6 +51,7 @@ class AutoVLMPolicy:
         max_tiles: int | None = None,
         image_store: ImageStore | None = None,
         sharing: Mode = "auto",
+        native_inputs: bool | None = None,
         base_model: str | os.PathLike | None = None,
         base_revision: str | None = None,
         trainable: bool = False,
@@ -70,13 +71,16 @@ class AutoVLMPolicy:
             image_store: Where tickets find their images. Default: the process-wide store.
             sharing: Compute the prompt that rows have in common once per forward: "auto" where it
                 pays, True wherever it is exact, False never. The results are the same.
+            native_inputs: Give the stock model exactly the native processor's tensors for each batch; nothing
+                is encoded once or shared. Default: only where the model takes nothing else.
             base_model: For an adapter whose base has moved: its base, as Hub id or directory.
             base_revision: For an adapter: revision of its base. Default: the one it was trained on.
             trainable: For an adapter: train it further.
             merge: For an adapter: add it into the base's weights.
             **kwargs: As for transformers' Auto classes: `dtype`, `attn_implementation`, `device_map`,
                 `revision` and `subfolder` (of the adapter, if it is one), `token`, `cache_dir`,
-                `local_files_only`, `trust_remote_code` (default False), ... A `quantization_config`
+                `local_files_only`, `trust_remote_code` (default False: code that comes with the checkpoint is
+                not run, see `loading.remote_code`), ... A `quantization_config`
                 for bitsandbytes quantises the decoder alone, unless it has `llm_int8_skip_modules`.
 
         Returns:
@@ -102,7 +106,9 @@ class AutoVLMPolicy:
             "min_tiles": min_tiles,
             "max_tiles": max_tiles,
         }
-        load = functools.partial(_load, options=options, image_store=image_store, sharing=sharing)
+        load = functools.partial(
+            _load, options=options, image_store=image_store, sharing=sharing, native_inputs=native_inputs
+        )
         for_adapters = {
             "base_model": base_model,
             "base_revision": base_revision,
@@ -126,6 +132,7 @@ class AutoVLMPolicy:
         processor: ProcessorMixin,
         *,
         image_store: ImageStore | None = None,
+        native_inputs: bool | None = None,
         **kwargs: Any,
     ) -> PreTrainedModel:
         """A policy with random weights.
@@ -134,10 +141,11 @@ class AutoVLMPolicy:
             config: Config of a vision-language model.
             processor: The native processor to go with it; becomes the processing class.
             image_store: As in `from_pretrained`.
+            native_inputs: As in `from_pretrained`.
             **kwargs: `dtype`, `attn_implementation`, as for `AutoModel.from_config`.
         """
         model = chat_class(config)._from_config(config, **kwargs)
-        return cls.from_model(model, processor, image_store=image_store)
+        return cls.from_model(model, processor, image_store=image_store, native_inputs=native_inputs)
 
     @classmethod
     def from_model(
@@ -146,6 +154,7 @@ class AutoVLMPolicy:
         processor: ProcessorMixin,
         *,
         image_store: ImageStore | None = None,
+        native_inputs: bool | None = None,
     ) -> PreTrainedModel:
         """Make a policy of a loaded model, in place. A policy comes back as it is.
 
@@ -153,10 +162,11 @@ class AutoVLMPolicy:
             model: A stock `...ForConditionalGeneration` model.
             processor: Its native processor, re-typed in place as well.
             image_store: As in `from_pretrained`.
+            native_inputs: As in `from_pretrained`.
         """
         if isinstance(model, VLMPolicy):
             return model
-        family = complete_family(model, processor)
+        family = complete_family(model, processor, native_inputs)
         processing_class = make_processing_class(processor, model.config, family, image_store)
         return _finish(model, processing_class)
 
@@ -173,6 +183,7 @@ def _load(
     options: Mapping[str, int | None],
     image_store: ImageStore | None,
     sharing: Mode,
+    native_inputs: bool | None,
     kwargs: Mapping[str, Any],
     processor_at: tuple[str, Mapping[str, Any]] | None = None,
 ) -> PreTrainedModel:
@@ -188,14 +199,14 @@ def _load(
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:
-            config = config_class(config_dict["model_type"], source).from_pretrained(source, **located)
+            config = load_config(config_dict, source, hub)
         load = functools.partial(chat_class(config).from_pretrained, source, **hub)
         # Saved copies of original formats' processors resize otherwise, so adapters' copies are for others.
         read_processor = functools.partial(load_processor, *(processor_at or (source, hub)))
         processor = read_processor()
         if processor_at is not None:
             check_processor(processor, config, processor_at[0], source)
-    family = complete_family(skeleton(config), processor)
+    family = complete_family(skeleton(config), processor, native_inputs)
     native_options = image_options(family, options)
     if native_options:
         processor = (

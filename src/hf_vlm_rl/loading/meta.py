@@ -11,7 +11,7 @@ from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
 from .location import read_config
-from .stock import config_class, load_processor
+from .stock import load_config, load_processor
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
     original = ORIGINAL_FORMATS.get(stored["model_type"])
     if original is not None:
         return Checkpoint(source, *original.module.read_headers(source, stored, located))
-    config = config_class(stored["model_type"], source).from_pretrained(source, **located)
+    config = load_config(stored, source, located)
     return Checkpoint(source, config, load_processor(source, located))
 
 

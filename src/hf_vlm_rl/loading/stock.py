@@ -2,11 +2,12 @@
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 import transformers
-from transformers import AutoProcessor, PreTrainedConfig, PreTrainedModel
+from transformers import AutoProcessor, GenerationMixin, PreTrainedConfig, PreTrainedModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -18,10 +19,12 @@ from transformers.models.auto.modeling_auto import (
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
 from ..families.derive_inputs import derive_inputs
-from ..families.derive_parts import PARTS, derive_parts
+from ..families.derive_parts import PARTS, derive_parts, needs_native_inputs
 from ..families.registry import family_for
-from ..processing.make import check_native
+from ..processing.make import adopt_template, check_native
 from ..processing.tokenizer import VLMTokenizer
+from .location import file_arguments
+from .remote_code import has_code, imported_class, load_remote_config
 
 # Of an older transformers and a newer name, the first that has the type.
 CHAT_MODELS = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
@@ -75,11 +78,29 @@ def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:
     )
 
 
+def load_config(stored: Mapping[str, Any], source: str, hub: Mapping[str, Any]) -> PreTrainedConfig:
+    """The config of a vision-language model.
+
+    Args:
+        stored: Its config.json. A type that transformers knows is loaded by transformers' own classes, also
+            where the checkpoint brings code.
+        source: Hub id or directory.
+        hub: `HUB_ARGUMENTS`.
+
+    Raises:
+        UnsupportedModelError: As `config_class` and `load_remote_config`.
+    """
+    model_type = stored["model_type"]
+    if has_code(stored) and model_type not in CONFIG_MAPPING:
+        return load_remote_config(stored, source, hub)
+    return config_class(model_type, source).from_pretrained(source, **file_arguments(hub))
+
+
 def chat_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     """The stock `...ForConditionalGeneration` class for a config."""
     if config.model_type in CHAT_MODELS:
         return getattr(transformers, CHAT_MODELS[config.model_type])
-    return MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+    return imported_class(config) or MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
 
 
 def skeleton(config: PreTrainedConfig) -> PreTrainedModel:
@@ -88,24 +109,43 @@ def skeleton(config: PreTrainedConfig) -> PreTrainedModel:
         return chat_class(config)._from_config(copy.deepcopy(config))
 
 
-def complete_family(model: PreTrainedModel, processor: Any) -> VLMFamily:
+def complete_family(model: PreTrainedModel, processor: Any, native_inputs: bool | None = None) -> VLMFamily:
     """The family of a model: what is written, and the rest derived from the model and its processor.
 
     Args:
         model: The stock model; its weights are not used.
         processor: Its native processor, or the processing class that was made of it.
+        native_inputs: `VLMFamily.native_inputs`; None: as the family or the model says.
 
     Raises:
         UnsupportedModelError: If something that is not written cannot be derived, or `processor` is no
             multimodal processor.
+        ValueError: If `processor` was made a processing class for the other kind of inputs.
     """
     if isinstance(processor, VLMTokenizer):
-        return processor.state.family
+        family = processor.state.family
+        if native_inputs not in (None, family.native_inputs):
+            raise ValueError(
+                f"Got native_inputs={native_inputs} and a processing class that was made for "
+                f"native_inputs={family.native_inputs}. Load a processor of its own for this model."
+            )
+        return family
+    if not isinstance(model, GenerationMixin):
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not write its answer token by token: transformers gives it no "
+            "GenerationMixin (diffusion models refine whole blocks, others give actions). Expected a "
+            "decoder-only vision-language model, of whose tokens trainers can take log-probs."
+        )
     check_native(processor, model.config.model_type)
+    adopt_template(processor)
     family = family_for(model.config.model_type)
+    if native_inputs is None and family.native_inputs is None:
+        native_inputs = needs_native_inputs(model)
+    if native_inputs is not None:
+        family = replace(family, native_inputs=native_inputs)
     if family.missing & PARTS:
         family = family.completed(derive_parts(model))
     if family.missing:
         with torch.device("cpu"):  # processors count, also where a model without weights is being made
-            family = family.completed(derive_inputs(model, processor))
+            family = family.completed(derive_inputs(model, processor, family.native_inputs))
     return family

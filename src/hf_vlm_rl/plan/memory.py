@@ -135,7 +135,8 @@ def _as_trained(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> 
         single = run.sharding == "ddp" and settings.precision != "4bit"
         config = policy.lora_config(r=run.rank, target=run.target, experts=False)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
-    if not run.vision and (model is policy or run.target != "all"):
+    frozen = not run.vision and (model is policy or run.target != "all")
+    if frozen and not policy.family.native_inputs:
         # With real weights the features of a frozen tower are computed once and kept, without a graph.
         policy.base_model.get_image_features = torch.no_grad()(policy.base_model.get_image_features)
     model.train()

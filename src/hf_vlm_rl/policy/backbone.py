@@ -13,6 +13,7 @@ from .feature_cache import FeatureCache
 from .features import vision_arguments
 from .image_features import fields_read
 from .inputs import IDLE, resolve
+from .native_inputs import NOT_SHARED
 from .sharing.decoder import UnknownTokenInput, VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
@@ -119,14 +120,15 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
     family, backbone = processing_class.state.family, model.base_model
     decoder = model.get_submodule(family.language)
-    if decoder is backbone or backbone is model:
+    if family.native_inputs:
+        reason = NOT_SHARED
+    elif decoder is backbone or backbone is model:
         reason = "the decoder is no module below a backbone without a head"
     else:
         attached = attach(retype(decoder, VLMDecoder))
         reason = refusal(decoder.config, family.token_types, attached)
-    switch = SharingSwitch(
-        sharing, reason, vision_arguments(backbone), padding_counts(decoder.config), family.companions
-    )
+    arguments = frozenset() if family.native_inputs else vision_arguments(backbone)
+    switch = SharingSwitch(sharing, reason, arguments, padding_counts(decoder.config), family.companions)
     read = fields_read(type(backbone))
     path = next(name for name, module in backbone.named_modules() if module is decoder)
     retype(backbone, VLMBackbone).carry(processing_class, switch, path, read)

@@ -16,6 +16,7 @@ from .features import encode_images, vision_options
 from .image_features import joined
 from .locate import cached_tokens, locate
 from .native import read_native
+from .native_inputs import native_tensors
 from .ranks import gradients_awaited, is_sharded
 from .row_images import RowImages
 
@@ -35,6 +36,11 @@ def inside_generate() -> Iterator[None]:
         _generating.reset(token)
 
 
+def generating() -> bool:
+    """Whether this thread is inside a `generate` of a policy."""
+    return _generating.get()
+
+
 def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Turn the tickets in a forward's keyword arguments into image features: `locate` and encode.
 
@@ -42,7 +48,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
         Arguments for the stock forward, and the images of each row; None where tickets do not tell.
     """
     kwargs, rows = locate(backbone, kwargs)
-    if rows is None:
+    if rows is None and not backbone.family.native_inputs:
         kwargs, rows = read_native(backbone, kwargs)
     if rows is not None:
         # Inside `generate`, ranks have met before its first forward.
@@ -88,17 +94,22 @@ def model_inputs(
     family = state.family
     if native is not None:
         features = joined([native[ticket].features for ticket in tickets]) if tickets else None
+    elif state.family.native_inputs:
+        if tickets:
+            mask, cached = kwargs.get("attention_mask"), cached_tokens(kwargs)
+            inputs |= native_tensors(backbone, input_ids, rows, mask, cached)
     elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
         options = vision_options(backbone, kwargs)
         features, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
-    if tickets:
+    if tickets and not state.family.native_inputs:
         inputs["mm_encoder_outputs"] = {"image": features}
         images = native or {ticket: processing.processed(ticket) for ticket in tickets}
         for name in family.companions:
             numbers = [images[ticket].inputs[name] for ticket in tickets]
             inputs[name] = torch.cat(numbers).to(input_ids.device)
+    if tickets:
         inside = family.grids and any(row.inside for row in rows)
         if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
             # Trainers that know nothing of images count tokens; images need positions in 3 dimensions.

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from .experts import fused_experts, kinds, routers, shape
-from .parts import below, saved_whole
+from .parts import below, part_of, saved_whole
 
 PARTS = ("language", "language+projector", "all")
 
@@ -97,11 +97,11 @@ def _targets(policy: Any, target: str) -> list[str]:
     if target not in PARTS:
         raise ValueError(f"Got target={target!r}. Expected one of {PARTS} or a list of module names.")
     family = policy.family
-    parts = [family.language]
+    parts, chosen = [family.language], ["language"]
     if target != "language":
-        parts += family.projector
+        parts, chosen = [*parts, *family.projector], [*chosen, "projector"]
     if target == "all":
-        parts += family.vision
+        parts, chosen = [*parts, *family.vision], [*chosen, "vision"]
     left_out = routers(policy, family.language) | _read_by_attention(policy)
     head = policy.get_output_embeddings()  # inside the decoder's path where that holds a whole language model
     names = [
@@ -111,6 +111,8 @@ def _targets(policy: Any, target: str) -> list[str]:
         and below(name, parts)
         and ".lora_" not in name
         and module is not head
+        # The tower may lie inside a backbone that is the decoder itself.
+        and part_of(name, family) in chosen
     ]
     names = [name for name in names if name not in left_out]
     if not names:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
@@ -19,7 +19,7 @@ from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import VLMBackbone, make_backbone
 from .chat import chat
-from .inputs import inside_generate, model_inputs
+from .inputs import generating, inside_generate, model_inputs
 from .locate import cached_tokens, locate, tickets_inside
 from .lora import lora_config
 from .native import read_native
@@ -62,6 +62,8 @@ class VLMPolicy(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
+        own_generate = stock.generate is not GenerationMixin.generate
+
         @overriding(stock.generate)
         def generate(self, kwargs):
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
@@ -72,7 +74,9 @@ class VLMPolicy(Retyped):
             inside = tickets_inside(self.base_model, kwargs)
             with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
                 output = stock.forward(self, **kwargs)
-            return self._without_placeholders(output) if inside else output
+            # A class's own `generate` may pass no processors on (Janus, transformers 5.23).
+            unheard = own_generate and generating()
+            return self._without_placeholders(output) if inside or unheard else output
 
         return {"generate": generate, "forward": forward}
 
@@ -100,6 +104,7 @@ class VLMPolicy(Retyped):
             did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
             batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
             `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
+            `native_inputs`: `VLMFamily.native_inputs`; if True, nothing is ever shared.
         """
         features, sharing = self.base_model.feature_cache, self.base_model.sharing
         return {
@@ -110,6 +115,7 @@ class VLMPolicy(Retyped):
             "prompts": sharing.prompts,
             "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
+            "native_inputs": self.family.native_inputs,
         }
 
     def lora_config(
@@ -153,7 +159,7 @@ class VLMPolicy(Retyped):
         cached = cached_tokens(kwargs)
         inside = tickets_inside(self.base_model, kwargs)
         kwargs, rows = locate(self.base_model, kwargs, cached)
-        if rows is None and not cached:
+        if rows is None and not cached and not self.family.native_inputs:
             kwargs, rows = read_native(self.base_model, kwargs)
         if inside:
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]

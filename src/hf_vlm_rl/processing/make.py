@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import jinja2
+import torch
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
-from ..families.derive_inputs import prompt
+from ..families.derive_inputs import image_token_id, prompt
 from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
+from .native_call import images_kwargs_asked
 from .state import ProcessingState
 from .tokenizer import VLMTokenizer
 
@@ -34,31 +37,37 @@ def make_processing_class(
     if isinstance(processor, VLMTokenizer):
         return processor
     check_native(processor, family.model_type)
-    tokenizer = processor.tokenizer
-    if processor.chat_template is None:
-        # Constructors of a few processors take none; their tokenizers have read the same file.
-        processor.chat_template = getattr(tokenizer, "chat_template", None)
+    adopt_template(processor)
+    tokenizer, image_token = processor.tokenizer, image_token_id(config, processor)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     # Processors and configs of models without videos lack these.
     video_token = getattr(processor, "video_token", None)
     written = _written_placeholder(processor)
-    feature_token = tokenizer.convert_ids_to_tokens(config.image_token_id)
+    feature_token = tokenizer.convert_ids_to_tokens(image_token)
     texts = dict.fromkeys((written, processor.image_token, feature_token, video_token))
-    sampled_never = {config.image_token_id, getattr(config, "video_token_id", None)}
+    sampled_never = {image_token, getattr(config, "video_token_id", None)}
     if video_token is not None:
         sampled_never.add(tokenizer.get_vocab().get(video_token))
-    opening = opening_after_bos(processor)
+    opening, one_image = opening_after_bos(processor), prompt(processor, 1)
+    with torch.device("cpu"):  # processors count, also where a model without weights is being made
+        whole = family.native_inputs or images_kwargs_asked(processor, one_image) is None
+    if whole and family.alone_differs and not family.native_inputs:
+        raise UnsupportedModelError(
+            f"{type(processor).__name__} writes ids by its own rules, and processes an image otherwise when "
+            "it is the only one of its row. Expected one of both at most; pass native_inputs=True."
+        )
     retype(processor, VLMTokenizer).state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty one is false
-        placeholder_id=config.image_token_id,
+        placeholder_id=image_token,
         placeholder_texts=tuple(text for text in texts if text),
         ordinary_ids=_ordinary_ids(tokenizer, config),
         never_sampled=tuple(sorted(sampled_never - {None})),
         opening=opening,
         placeholder=written,
-        one_image=prompt(processor, 1),
+        one_image=one_image,
+        whole=whole,
     )
     return processor
 
@@ -79,6 +88,20 @@ def _written_placeholder(processor: Any) -> str:
         f"The chat template writes {one!r} for a message with one image. Expected {processor.image_token!r} "
         "in it, once for each image; set processor.chat_template to the template of the checkpoint's makers."
     )
+
+
+def adopt_template(processor: Any) -> None:
+    """Give a processor its tokenizer's chat template, if it has none and that one writes images.
+
+    Some processors leave the template of their checkpoint to the tokenizer.
+    """
+    if processor.chat_template is not None or processor.tokenizer.chat_template is None:
+        return
+    processor.chat_template = processor.tokenizer.chat_template
+    try:
+        _written_placeholder(processor)
+    except (UnsupportedModelError, jinja2.TemplateError, TypeError):
+        processor.chat_template = None
 
 
 def check_native(processor: Any, model_type: str) -> None:

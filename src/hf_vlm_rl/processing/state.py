@@ -27,6 +27,7 @@ class ProcessingState:
         opening: What conversations begin with after a bos that only the tokenizer writes.
         placeholder: What the text of a prompt has in the place of one image.
         one_image: The text of a prompt with one image.
+        whole: Ids come from the native `__call__` as a whole, which never asks `_process_images` for them.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class ProcessingState:
         *,
         placeholder: str,
         one_image: str,
+        whole: bool = False,
     ):
         self.family = family
         self.store = store
@@ -50,6 +52,7 @@ class ProcessingState:
         self.opening = opening
         self.placeholder = placeholder
         self.one_image = one_image
+        self.whole = whole
         self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.codec = TicketCodec(placeholder_id, ordinary_ids)

@@ -8,11 +8,9 @@ Saved, it is the native processor: same files, same `processor_class`.
 
 import copy
 from collections.abc import Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, Self
 
 import numpy as np
-import PIL.Image
 import torch
 from transformers import BatchFeature, ProcessorMixin
 
@@ -25,6 +23,7 @@ from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
 from .images.stored import RowNote
+from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
@@ -34,15 +33,6 @@ from .tokenizer_shape import TokenizerShape
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
-
-
-# Set in the thread that asks what the native processor passes to `_process_images`.
-_capturing: ContextVar[bool] = ContextVar("hf_vlm_rl_capturing", default=False)
-
-
-class _Captured(Exception):
-    def __init__(self, images_kwargs: dict[str, Any]):
-        self.images_kwargs = images_kwargs
 
 
 class VLMTokenizer(TokenizerShape, Retyped):
@@ -278,16 +268,20 @@ class VLMTokenizer(TokenizerShape, Retyped):
         row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
         row["input_ids"] = _first(out["input_ids"])
         row["attention_mask"] = [1] * len(row["input_ids"])
-        row["tickets"] = self._tickets_of_row(index, row["input_ids"], out, images)
+        tickets = []
+        if images and self._vlm.whole:
+            tickets = self._put(images, images_kwargs_merged(self, kwargs))
+        elif images:
+            tickets = out["pixel_values"][:, 0].tolist()
+        row["tickets"] = self._carried(index, row["input_ids"], tickets)
         return row
 
-    def _tickets_of_row(self, row: int, ids: list[int], out: Any, images: list) -> list[tuple]:
-        tickets = out["pixel_values"][:, 0].tolist() if images else []
+    def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
         expected = sum(self.processed(ticket).tokens for ticket in tickets)
         found = ids.count(self._vlm.placeholder_id)
         if found != expected:
             raise ImageError(
-                f"{found} image tokens where its {len(images)} images have {expected}. Either its text "
+                f"{found} image tokens where its {len(tickets)} images have {expected}. Either its text "
                 "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
                 "max_length).",
                 row,
@@ -298,55 +292,64 @@ class VLMTokenizer(TokenizerShape, Retyped):
         return [(ticket, tail) for ticket in tickets]
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
+        if self._vlm.whole:
+            return super()._process_images(images, **images_kwargs)
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.
-        if _capturing.get():
-            raise _Captured(images_kwargs)
         flat = [image for row in images for image in (row if is_image_list(row) else [row])]
-        defaults = self._default_images_kwargs()
-        options = {
-            key: value
-            for key, value in images_kwargs.items()
-            if key != "return_tensors" and (key not in defaults or defaults[key] != value)
-        }
-        if self._vlm.family.alone_differs and len(flat) > 1:
-            options["alone"] = False
-        tickets = [self._vlm.store.put(image, options) for image in flat]
+        tickets = self._put(flat, images_kwargs)
         inputs = {
             "pixel_values": torch.tensor(tickets, dtype=torch.int64).unsqueeze(1),
             "num_patches": [1] * len(flat),
         }
         return inputs, [self.processed(ticket).replacement for ticket in tickets]
 
+    def _put(self, images: list, images_kwargs: Mapping[str, Any]) -> list[int]:
+        """Store images with the options in which a call differs from one that asks for nothing."""
+        defaults = self._default_images_kwargs()
+        options = {
+            key: value
+            for key, value in images_kwargs.items()
+            if key != "return_tensors" and (key not in defaults or defaults[key] != value)
+        }
+        if self._vlm.family.alone_differs and len(images) > 1:
+            options["alone"] = False
+        return [self._vlm.store.put(image, options) for image in images]
+
     def _process_one(self, image: Any, options: Mapping[str, Any]) -> ProcessedImage:
         options = dict(options)
         copies = 1 if options.pop("alone", True) else 2
-        arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
-        inputs, replacements = super()._process_images([[image] * copies], **arguments)
+        if self._vlm.whole:
+            one = self._vlm.one_image.replace(self._vlm.placeholder, self._vlm.placeholder * copies)
+            out = super().__call__(
+                images=[[image] * copies], text=[one], images_kwargs=options, return_tensors="pt"
+            )
+            # Native inputs are made for a batch, not for an image.
+            inputs = {} if self._vlm.family.native_inputs else image_inputs(out)
+            replacement, ids = "", out["input_ids"][0].tolist()
+        else:
+            arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
+            inputs, (replacement, *_) = super()._process_images([[image] * copies], **arguments)
+            ids = self.tokenizer(replacement, add_special_tokens=False)["input_ids"] * copies
         if copies > 1:
             inputs = {
                 key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
             }
-        ids = self.tokenizer(replacements[0], add_special_tokens=False)["input_ids"]
-        tokens, least = ids.count(self._vlm.placeholder_id), self._vlm.family.least_tokens
+        tokens, least = ids.count(self._vlm.placeholder_id) // copies, self._vlm.family.least_tokens
         if tokens < least:
             raise ImageError(
                 f"An image of {image.width} x {image.height} pixels gives {tokens} image tokens. "
                 f"Expected at least {least}; enlarge it or drop the row."
             )
-        return ProcessedImage(dict(inputs), replacements[0], tokens)
+        return ProcessedImage(dict(inputs), replacement, tokens)
 
     def _default_images_kwargs(self) -> dict[str, Any]:
-        """What the native `__call__` passes to `_process_images` when the caller asks for nothing."""
+        """What the native `__call__` asks of the image processor when the caller asks for nothing."""
         settings = self._image_processor_settings()
         defaults = self._vlm.images_defaults.get(settings)
         if defaults is None:
-            token = _capturing.set(True)
-            try:
-                super().__call__(images=[[PIL.Image.new("RGB", (64, 64))]], text=[self._vlm.one_image])
-            except _Captured as captured:
-                defaults = self._vlm.images_defaults[settings] = captured.images_kwargs
-            finally:
-                _capturing.reset(token)
+            asked = None if self._vlm.whole else images_kwargs_asked(self.native(), self._vlm.one_image)
+            defaults = images_kwargs_merged(self, {}) if asked is None else asked
+            self._vlm.images_defaults[settings] = defaults
         return dict(defaults)
 
     def _erase_tickets(self, ids: Any) -> Any:

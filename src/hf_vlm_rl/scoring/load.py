@@ -7,11 +7,12 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from ..errors import CheckpointError, UnsupportedModelError
+from ..families.derive_inputs import image_token_id
 from ..loading.adapters import find_adapter
 from ..loading.formats import ORIGINAL_FORMATS
 from ..loading.location import HUB_ARGUMENTS, file_arguments, read_config
 from ..loading.quantization import decoder_only, finish_quantised
-from ..loading.stock import complete_family, config_class, load_processor, skeleton
+from ..loading.stock import complete_family, load_config, load_processor, skeleton
 from ..policy.backbone import make_backbone
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
@@ -82,8 +83,13 @@ class AutoVLMValueModel:
             )
         config = kwargs.pop("config", None)
         if config is None:
-            config = config_class(model_type, source).from_pretrained(source, **located)
+            config = load_config(config_dict, source, hub)
         chat_model = skeleton(config)
+        if chat_model.base_model is chat_model:
+            raise UnsupportedModelError(
+                f"{type(chat_model).__name__} ({source!r}) has no backbone below its language-model head. "
+                "Expected one, on which a value or reward head can stand; a RewardFunctionModel needs none."
+            )
         processor = load_processor(source, hub) if processing_class is None else processing_class
         family = complete_family(chat_model, processor)
         config.num_labels = kwargs.pop("num_labels", 1)
@@ -116,9 +122,10 @@ class AutoVLMRewardModel(AutoVLMValueModel):
 def _check_same_model(processing_class: VLMTokenizer, config: PreTrainedConfig, source: str) -> None:
     state = processing_class.state
     same_type = state.family.model_type == config.model_type
-    if not same_type or state.placeholder_id != config.image_token_id:
+    image_token = image_token_id(config, processing_class)
+    if not same_type or state.placeholder_id != image_token:
         raise ValueError(
-            f"{source!r} is a {config.model_type} model with image token {config.image_token_id}, but the "
+            f"{source!r} is a {config.model_type} model with image token {image_token}, but the "
             f"processing class belongs to a {state.family.model_type} model with image token "
             f"{state.placeholder_id}. PPO gives the policy's ids to all its models: use checkpoints of one "
             "family and tokenizer, or RewardFunctionModel around a model of another one."

@@ -8,6 +8,7 @@ from typing import Any
 from transformers import PreTrainedConfig, ProcessorMixin
 
 from ...errors import CheckpointError, UnsupportedModelError
+from ...families.derive_inputs import image_token_id
 from ..location import file_arguments, loaded_commit, read_config
 from .source import Adapter
 
@@ -69,7 +70,7 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
         CheckpointError: If the base's image token is an ordinary word there, or there are tokens that the
             base has no embedding for.
     """
-    tokenizer, image = processor.tokenizer, config.image_token_id
+    tokenizer, image = processor.tokenizer, image_token_id(config, processor)
     tokens, rows = len(tokenizer), config.get_text_config().vocab_size
     if image not in tokenizer.added_tokens_decoder or tokens > rows:
         token = tokenizer.convert_ids_to_tokens(image) if image < tokens else None

@@ -1,0 +1,156 @@
+"""The native processor's own `__call__`, where nothing less says what it makes of images.
+
+Most processors ask `ProcessorMixin._process_images` for pixels and replacement texts. Those that do not
+write the ids by themselves, so they are called as a whole, with the images.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import PIL.Image
+import torch
+from transformers import BatchEncoding
+
+from ..errors import ImageError, UnsupportedModelError
+
+# What a processor returns of the text; names that end with `TYPES` are of the text, too.
+TEXT = frozenset({"input_ids", "attention_mask", "labels"})
+TYPES = "token_type_ids"
+
+
+class _Asked(Exception):
+    def __init__(self, images_kwargs: dict[str, Any]):
+        self.images_kwargs = images_kwargs
+
+
+def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
+    """What a native `__call__` passes to `_process_images` when the caller asks for nothing.
+
+    Args:
+        processor: The native processor.
+        text: Of a prompt with one image.
+
+    Returns:
+        The arguments; None if it does not call `_process_images`.
+    """
+
+    def ask(images: Any, **images_kwargs: Any) -> None:
+        raise _Asked(images_kwargs)
+
+    twin = copy.copy(processor)
+    vars(twin)["_process_images"] = ask  # comes before the method of the class
+    try:
+        twin(images=[[PIL.Image.new("RGB", (64, 64))]], text=[text])
+    except _Asked as asked:
+        return asked.images_kwargs
+    return None
+
+
+def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a native `__call__` hands to the image processor, of the arguments that it was given."""
+    # No public method sorts the arguments, and each `__call__` starts with this one.
+    merged = processor._merge_kwargs(  # noqa: SLF001
+        tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs
+    )
+    return merged["images_kwargs"]
+
+
+def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:
+    """What a native `__call__` returned beside the text."""
+    return {name: value for name, value in output.items() if name not in TEXT and not name.endswith(TYPES)}
+
+
+def call_on_ids(
+    processing: Any, tickets: Sequence[Sequence[int]], input_ids: list[list[int]], mask: list[list[int]]
+) -> dict[str, Any]:
+    """What the native `__call__` makes of a batch of rows that are tokenized already.
+
+    Args:
+        processing: A processing class.
+        tickets: Those of each of the B rows, in the order of their placeholders.
+        input_ids: B rows of T ids, padded, with clean placeholders.
+        mask: B rows of T numbers, 0 at padding.
+
+    Returns:
+        Its outputs but ids and mask: tensors of all images, padded as it pads them, and what it says of
+        each token.
+
+    Raises:
+        ImageError: If it refuses these images together.
+        UnsupportedModelError: If it makes other ids of the rows.
+    """
+    state, native = processing.state, processing.native()
+    images = [[state.store.get(ticket) for ticket in row] for row in tickets]
+    # How an image is processed in company, the native call sees by itself.
+    options = [dict(image.options) for row in images for image in row]
+    options = [{name: value for name, value in each.items() if name != "alone"} for each in options]
+    if any(each != options[0] for each in options):
+        raise ImageError(
+            f"The images of a batch were encoded with different options: {options}. The native processor "
+            "takes one set for all; encode all rows with the same images_kwargs."
+        )
+    native.tokenizer = _Tokenized(native.tokenizer, input_ids, mask)
+    texts = [state.one_image.replace(state.placeholder, state.placeholder * len(row)) for row in tickets]
+    try:
+        output = native(
+            images=[[image.image for image in row] for row in images],
+            text=texts,
+            images_kwargs=options[0],
+            padding=True,
+            return_tensors="pt",
+        )
+    except (IndexError, TypeError, ValueError) as error:
+        raise ImageError(
+            f"{type(native).__name__} refuses a batch whose rows have {[len(row) for row in images]} images: "
+            f"{error}. Put rows with and without images into different batches."
+        ) from error
+    if output["input_ids"].tolist() != input_ids:
+        raise UnsupportedModelError(
+            f"{type(native).__name__} changes ids after its tokenizer made them. Expected a processor that "
+            "adds its tokens to the text."
+        )
+    _check_rows(type(native).__name__, images, image_inputs(output))
+    return {name: value for name, value in output.items() if name not in TEXT}
+
+
+def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str, Any]) -> None:
+    """Refuse tensors of which some have an entry for each row, and others for each row with images."""
+    with_images = sum(bool(row) for row in images)
+    lengths = {len(value) for value in inputs.values() if isinstance(value, torch.Tensor)}
+    # As many images as rows: their numbers tell nothing.
+    if sum(map(len, images)) == len(images):
+        return
+    if lengths == {len(images), with_images} and with_images < len(images):
+        raise ImageError(
+            f"{kind} makes tensors of {len(images)} and of {with_images} entries for a batch of "
+            f"{len(images)} rows, {with_images} of which have images; its model takes only batches in which "
+            "all rows have images, or none has. Put them into different batches.",
+        )
+
+
+class _Tokenized:
+    """Stands for a tokenizer that has tokenized the rows of a batch.
+
+    Args:
+        tokenizer: Does everything else.
+        input_ids: B rows of ids.
+        mask: Their attention masks.
+    """
+
+    def __init__(self, tokenizer: Any, input_ids: list[list[int]], mask: list[list[int]]):
+        self._tokenizer = tokenizer
+        self._rows = {"input_ids": input_ids, "attention_mask": mask}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+    def __call__(self, text: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
+        if isinstance(text, str) or len(text) != len(self._rows["input_ids"]):
+            return self._tokenizer(text, return_tensors=return_tensors, **kwargs)
+        # Where in the text a token is, some processors ask to count an image's tokens.
+        encodings = self._tokenizer(list(text)).encodings
+        return BatchEncoding(copy.deepcopy(self._rows), encodings, tensor_type=return_tensors)

@@ -12,6 +12,7 @@ from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.plan import Run, Settings, candidates
 from hf_vlm_rl.plan.report import paste
 from tests.loading.internvl_chat.originals import write_original
+from tests.mixtures import DECODERS, MIXTURES
 
 SMALL = ["--image", "112x56", "--completion", "8", "--group", "4"]
 
@@ -31,11 +32,11 @@ def test_no_weights_are_needed(without_weights, capsys):
     assert "bf16, no checkpointing, G=4, 4 rows x 1 accumulated" in said
 
 
-@pytest.mark.parametrize("model_type", ["qwen3_vl_moe", "qwen3_5", "glm4v_moe", "lfm2_vl"])
+@pytest.mark.parametrize("model_type", DECODERS)
 def test_mixtures_of_experts_and_hybrid_decoders_are_planned(model_type, checkpoint, capsys):
     assert cli.main(["plan", str(checkpoint(model_type)), "--gpu", "24GB", *SMALL]) == 0
     first = capsys.readouterr().out.splitlines()[0]
-    assert ("active for a token" in first) == ("moe" in model_type)
+    assert ("active for a token" in first) == (model_type in MIXTURES)
 
 
 def test_status_is_1_and_the_message_says_how_much_is_missing(without_weights, capsys):

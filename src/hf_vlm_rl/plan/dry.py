@@ -103,10 +103,9 @@ class Kernels(TorchFunctionMode):
         if name == "to":  # neither are numbers read from the meta device
             args = tuple(_on(args[0].device, arg) for arg in args)
             kwargs = {key: _on(args[0].device, arg) for key, arg in kwargs.items()}
-        if name in FACTORIES and "device" in kwargs:
-            dtype = kwargs.get("dtype") or func(*args, **kwargs).dtype
-            if not dtype.is_floating_point:
-                kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
+        # As it is made, not as it was asked for: torch takes Python's `int` as well.
+        if name in FACTORIES and "device" in kwargs and not func(*args, **kwargs).is_floating_point():
+            kwargs = kwargs | {"device": _on(torch.device("cpu"), kwargs["device"])}
         return func(*args, **kwargs)
 
     def _lower(self, tensor: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import warnings
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert "What is it?" in found["template"]
     assert found["LoRA"] == f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
     assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
+
+
+def test_experts_are_counted_apart(without_weights, capsys):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert main(["check", str(without_weights("qwen3_vl_moe"))]) == 0
+    found = printed(capsys)
+    total, active = re.fullmatch(r"([\d,]+), ([\d,]+) active for a token", found["parameters"]).groups()
+    # Two of four experts, of 3 x 64 x 32 weights in each of two layers, are not chosen.
+    assert int(total.replace(",", "")) - int(active.replace(",", "")) == 2 * 2 * 3 * 64 * 32
+    assert found["LoRA"] == (
+        "8 linear layers of the decoder; not model.language_model.layers.*.mlp.experts.gate_up_proj, "
+        "model.language_model.layers.*.mlp.experts.down_proj unless experts=True"
+    )
 
 
 def test_a_derived_family_is_shown_and_compared_on_request(checkpoint, capsys):

@@ -1,6 +1,8 @@
 """bitsandbytes on the decoder alone, with its CPU kernels."""
 
 import copy
+import re
+import warnings
 
 import pytest
 import torch
@@ -8,10 +10,10 @@ from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
-from hf_vlm_rl.families import FAMILIES as ROWS
 from hf_vlm_rl.loading.quantization import decoder_only
 from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
 from tests.loading.internvl_chat.originals import write_original
+from tests.mixtures import DECODERS
 from tests.tiny import FAMILIES
 
 from .adapters.models import EIGHT, FOUR, encoded, kinds, logits, quantised
@@ -63,14 +65,30 @@ def test_an_empty_list_skips_nothing(checkpoint):
     assert set().union(*found.values()) == {"Linear4bit"}
 
 
-def test_fused_experts_stay_as_they_are(mixture_of_experts, tmp_path):
-    mixture_of_experts.save_pretrained(tmp_path)
-    mixture_of_experts.processing_class.save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"[\d,]+ weights in \d+ fused .* stay in torch.float32"):
-        policy = quantised(tmp_path)
-    assert kinds(policy)["language"] == {"Linear4bit"}
-    experts = [weight for name, weight in policy.named_parameters() if ".experts." in name]
-    assert {weight.dtype for weight in experts} == {torch.float32}
+@pytest.mark.parametrize("model_type", DECODERS)
+def test_fused_experts_stay_as_they_are_and_are_named(model_type, checkpoint):
+    """Shared experts are linear layers; the convolutions of hybrid decoders are neither."""
+    decoder = DECODERS[model_type]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        policy = quantised(checkpoint(model_type))
+    path = f"{policy.family.language}."
+    language = {
+        name.removeprefix(path).removeprefix("model."): weight
+        for name, weight in policy.named_parameters()
+        if name.startswith(path)
+    }
+    packed = {name.removesuffix(".weight") for name, w in language.items() if w.dtype == torch.uint8}
+    assert packed == decoder.layers
+    assert {language[name].dtype for name in decoder.experts} <= {torch.float32}
+    messages = [str(warning.message) for warning in caught if "bitsandbytes" in str(warning.message)]
+    number = sum(language[name].numel() for name in decoder.experts)
+    if decoder.experts:
+        (message,) = messages
+        assert f" {number:,} weights in {len(decoder.experts)} fused parameters (" in message
+        assert all(re.sub(r"\.\d", ".*", name) in message for name in decoder.experts)
+    else:
+        assert messages == []
 
 
 def test_the_callers_config_is_left_as_it_is(checkpoint):
@@ -89,9 +107,9 @@ def test_the_callers_config_is_left_as_it_is(checkpoint):
         (EIGHT, {}, None),
     ],
 )
-def test_unquantised_parts_default_to_the_compute_dtype(config, given, dtype):
+def test_unquantised_parts_default_to_the_compute_dtype(config, given, dtype, policy_for):
     kwargs = {"quantization_config": BitsAndBytesConfig(**config)} | given
-    assert decoder_only(kwargs, ROWS["internvl"]).get("dtype") == dtype
+    assert decoder_only(kwargs, policy_for("internvl").family).get("dtype") == dtype
 
 
 def test_a_dict_is_read_as_a_config(checkpoint):

@@ -1,5 +1,6 @@
 """`hf-vlm-rl plan`: what it prints and its exit status."""
 
+import re
 import shutil
 
 import pytest
@@ -26,7 +27,15 @@ def test_no_weights_are_needed(without_weights, capsys):
     assert cli.main(["plan", without_weights, "--gpu", "24GB", *SMALL]) == 0
     said = capsys.readouterr().out
     assert "weights: decoder" in said
+    assert re.match(r"parameters: [\d,]+\nprompt: ", said)
     assert "bf16, no checkpointing, G=4, 4 rows x 1 accumulated" in said
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_vl_moe", "qwen3_5", "glm4v_moe", "lfm2_vl"])
+def test_mixtures_of_experts_and_hybrid_decoders_are_planned(model_type, checkpoint, capsys):
+    assert cli.main(["plan", str(checkpoint(model_type)), "--gpu", "24GB", *SMALL]) == 0
+    first = capsys.readouterr().out.splitlines()[0]
+    assert ("active for a token" in first) == ("moe" in model_type)
 
 
 def test_status_is_1_and_the_message_says_how_much_is_missing(without_weights, capsys):

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 from peft import get_peft_model
+from torch.utils._pytree import tree_leaves
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.plan import Run, Settings, estimate
@@ -68,6 +69,19 @@ def test_the_cache_holds_a_shared_prompt_once(read):
     token = 2 * 2 * text.num_hidden_layers * text.num_key_value_heads * width  # keys and values, 2 bytes
     assert rollout.cache == token * (prompt.tokens + 4 * RUN.completion)
     assert rollout.stock == token * 4 * (prompt.tokens + RUN.completion)
+
+
+@pytest.mark.parametrize("model_type", ["qwen3_5", "lfm2_vl"])
+def test_the_cache_of_a_hybrid_decoder_is_that_of_a_real_model(model_type, read):
+    rollout = estimate(read(model_type), RUN, SETTINGS).rollout
+    model = real_model(model_type, torch.bfloat16)
+    prompt = make_prompt(model.processing_class, RUN)
+    decoder = model.get_base_model().get_submodule(model.family.language)
+    ids = torch.ones(4, prompt.tokens + RUN.completion, dtype=torch.long)
+    with torch.no_grad():
+        layers = decoder(input_ids=ids, use_cache=True).past_key_values.layers
+    held = [leaf for layer in layers for leaf in tree_leaves(vars(layer)) if isinstance(leaf, torch.Tensor)]
+    assert rollout.cache == rollout.stock == sum(tensor.nbytes for tensor in held)
 
 
 def test_zero3_divides_what_ddp_repeats(read):

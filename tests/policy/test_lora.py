@@ -3,6 +3,7 @@
 import pytest
 import torch
 from peft import PeftModel, get_peft_model
+from torch import nn
 
 from tests.tiny import FAMILIES
 
@@ -106,21 +107,21 @@ def test_dora_and_rslora_pass_through_and_have_gradients(family, options, policy
     assert all(grad is not None and grad.abs().max() > 0 for grad in trained.values())
 
 
-def test_fused_experts_are_reached_by_their_parameters(mixture_of_experts):
-    policy = mixture_of_experts
-    linear = {name.rsplit(".", 1)[1] for name in policy.lora_config().target_modules}
-    assert linear == {"q_proj", "k_proj", "v_proj", "o_proj"}
-    experts = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]  # (experts, rows, columns) each
-    model = get_peft_model(policy, policy.lora_config(r=2, target_parameters=experts))
-    ids = torch.arange(100, 120)[None]
-    model(input_ids=ids).logits.log_softmax(-1).mean().backward()
-    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
-    assert sum(".experts." in name for name in trained) == 2 * 2 * 2  # layers, parameters, A and B
-    assert all(grad is not None for grad in trained.values())
-
-
 def test_a_projector_without_linear_layers_is_named(policy_for):
     """Gemma 3 projects by a parameter."""
     policy = policy_for("gemma3")
     with pytest.raises(ValueError, match=r'no linear layer .* modules_to_save=\["projector"\]'):
         policy.lora_config(target="language+projector")
+
+
+def test_layers_that_attention_only_reads_are_no_targets(policy_for):
+    """torch's attention reads the weights of its `out_proj` and never calls it, nor an adapter on it."""
+    policy = policy_for("aria")
+    config = policy.lora_config(r=2, target="language+projector", experts=True, init_lora_weights=False)
+    attention = policy.get_submodule("model.multi_modal_projector.cross_attn.multihead_attn")
+    assert isinstance(attention, nn.MultiheadAttention)
+    model = get_peft_model(policy, config)
+    model(**encoded(policy.processing_class)).logits.log_softmax(-1)[:, ::3].mean().backward()
+    trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
+    assert any("multi_modal_projector" in name for name in trained)
+    assert [name for name, grad in trained.items() if grad is None or not grad.any()] == []

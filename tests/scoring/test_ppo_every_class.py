@@ -8,15 +8,19 @@ from hf_vlm_rl import AutoVLMPolicy, AutoVLMValueModel
 from tests.conformance.every import STOCK_DIFFERS, none, one, two
 from tests.scoring.runs import log, ppo, with_adapter
 from tests.trainers.runs import parameters
-from tests.trainers.test_every_class import CLASSES
+from tests.trainers.test_every_class import CLASSES, RANDOM
 
 pytestmark = pytest.mark.ppo
 
-# A value model stands on a backbone without a head.
-WITHOUT_BACKBONE = ("llama4",)
+# Stock PPO reads the last hidden state of a backbone without a head, and logits that are numbers.
+IMPOSSIBLE = {
+    "chameleon": "its logits of image tokens are the least number there is, and the entropy is none",
+    "gemma3n": "its hidden states have a dimension more",
+    "llama4": "it has no backbone without a head",
+}
 
 
-@pytest.mark.parametrize("model_type", [name for name in CLASSES if name not in WITHOUT_BACKBONE])
+@pytest.mark.parametrize("model_type", [name for name in CLASSES if name not in IMPOSSIBLE])
 def test_ppo(model_type, checkpoint, tmp_path):
     policy = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
     processing = policy.processing_class
@@ -34,5 +38,5 @@ def test_ppo(model_type, checkpoint, tmp_path):
     assert all("lora_" in name or "score" in name for name in moved)
     (entry,) = trainer.state.log_history
     assert all(math.isfinite(number) for number in entry.values())
-    if model_type not in STOCK_DIFFERS:
+    if model_type not in STOCK_DIFFERS | RANDOM:
         assert abs(log(trainer, "objective/kl")[0]) < 1e-4

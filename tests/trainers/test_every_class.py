@@ -31,7 +31,28 @@ ALL = os.environ.get("HF_VLM_RL_CLASSES") == "all"
 CLASSES = tuple(name for name in CLAIMED if name not in FAMILIES) if ALL else NEWER
 
 # transformers 5.23: the output has no aux_loss, or the config no num_experts.
-WITHOUT_ROUTER_LOSS = ("glm4v_moe", "kimi_k25", "nemotron_h_omni")
+WITHOUT_ROUTER_LOSS = (
+    "deepseek_ocr2",
+    "dots3_note",
+    "glm4v_moe",
+    "glm5_next",
+    "kimi_k25",
+    "mistral_large4",
+    "muse_spark",
+    "nemotron_h_omni",
+    "step3p7",
+    "unlimited_ocr",
+)
+
+# Layers whose result is a choice, or whose weight their model reads by itself in training mode.
+UNTRAINABLE = ("expert", "indexer", "correction_coefs")
+
+# In training mode, these give an image other features each time, or in other company.
+RANDOM = {
+    "fast_vlm": "batch normalisation in the tower",
+    "granite4_vision": "dropout in the projector",
+    "qianfan_ocr": "dropped paths in the tower",
+}
 
 every = pytest.mark.parametrize("model_type", CLASSES)
 
@@ -60,8 +81,8 @@ def check_adapters(trainer, before) -> None:
     """Every adapter that was reached has moved, and nothing else has."""
     still, moved_frozen = split_by_change(trainer.model, before)
     assert moved_frozen == set()
-    # An expert that no token was sent to has no gradient.
-    assert {name for name in still if "expert" not in name} == set()
+    # Nor has an expert a gradient that no token was sent to.
+    assert {name for name in still if not any(word in name for word in UNTRAINABLE)} == set()
 
 
 @every
@@ -79,7 +100,7 @@ def test_grpo(policy, model_type, tmp_path):
     check_adapters(trainer, before)
     (_, kl, _), *later = logs(trainer, "loss", "kl", "grad_norm")
     assert all(math.isfinite(value) for step in later for value in step)
-    if model_type not in STOCK_DIFFERS:
+    if model_type not in STOCK_DIFFERS | RANDOM:
         # Rollout, reference and update saw the same rows: with nothing learned yet, nothing differs.
         assert abs(kl) < 1e-5
 

@@ -56,13 +56,15 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
     import torch
 
     from ..loading.meta import policy_on_meta, read_checkpoint
+    from ..plan.report import parameters
+    from ..plan.weights import parameter_counts
     from ..processing.images.store import ImageStore
 
     policy = policy_on_meta(read_checkpoint(source, located), torch.bfloat16, ImageStore())
     processing = policy.processing_class
     yield "model", f"{type(policy).__name__} (family {policy.family.model_type})"
     yield "processor", type(processing).__name__
-    yield "parameters", f"{policy.num_parameters():,}"
+    yield "parameters", parameters(*parameter_counts(policy, policy.family.language))
     content = [{"type": "image", "image": image}, {"type": "text", "text": QUESTION}]
     messages = [{"role": "user", "content": content}]
     encoded = processing.apply_chat_template(
@@ -79,7 +81,18 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
     yield from _family(policy)
     yield "boxes", _boxes(policy.family.boxes)
     yield "sharing", policy.base_model.sharing.refusal or "rows that begin alike share their prompts"
-    yield "LoRA", f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
+    yield "LoRA", _lora(policy)
+
+
+def _lora(policy: Any) -> str:
+    from ..policy.experts import fused_experts, kinds
+
+    config = policy.lora_config(experts=False)
+    # Where PEFT would take a layer for something else, its weight is a target.
+    layers = len(config.target_modules) + len(config.target_parameters or ())
+    experts = fused_experts(policy, policy.family.language)
+    left = f"; not {kinds(experts)} unless experts=True" if experts else ""
+    return f"{layers} linear layers of the decoder{left}"
 
 
 def comparison(source: str, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:

@@ -83,9 +83,9 @@ def prompt(processor: Any, images: int, text: str = QUESTION) -> str:
 def native(processor: Any, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """What the native processor makes of a prompt for each row of images."""
     texts = [prompt(processor, len(images)) for images in rows]
-    return dict(
-        processor(images=[list(images) for images in rows], text=texts, padding=True, return_tensors="pt")
-    )
+    images = [list(images) for images in rows]
+    padding = processor.tokenizer.pad_token is not None  # the prompts of rows are of one length
+    return dict(processor(images=images, text=texts, padding=padding, return_tensors="pt"))
 
 
 def _token_types(

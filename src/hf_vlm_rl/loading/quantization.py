@@ -10,6 +10,7 @@ from torch import nn
 from transformers import BitsAndBytesConfig
 
 from ..families import VLMFamily
+from ..policy.experts import fused_experts, kinds
 
 
 def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_head") -> dict[str, Any]:
@@ -58,17 +59,15 @@ def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' 4-bit layers have it
             module.support_avx512bf16_for_cpu = False
-    # transformers sets these on models that it has quantised, and on no other.
     # transformers sets these on models that it has quantised, and on no others.
     if not (getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)):
         return
-    decoder = model.get_submodule(family.language)
-    experts = {name: value for name, value in decoder.named_parameters() if value.ndim == 3}
+    experts = fused_experts(model, family.language)
     if experts:
-        fused = sum(value.numel() for value in experts.values())
+        weights = sum(weight.numel() for weight in experts.values())
+        dtype = next(iter(experts.values())).dtype
         warnings.warn(
-            f"bitsandbytes quantises linear layers. The decoder's experts are none: {fused:,} weights in "
-            f"{len(experts)} fused parameters ({next(iter(experts))}, ...) stay in "
-            f"{next(iter(experts.values())).dtype}.",
+            f"bitsandbytes quantises linear layers. The decoder's experts are none: {weights:,} weights in "
+            f"{len(experts)} fused parameters ({kinds(experts)}) stay in {dtype}.",
             stacklevel=2,
         )

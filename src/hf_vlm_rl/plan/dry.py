@@ -17,7 +17,9 @@ from .live import LiveBytes
 
 # What autocast runs in the lower precision, and in float32 (torch's lists for CUDA).
 _LINEAR = ("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum")
-LOWER = frozenset([*_LINEAR, "conv1d", "conv2d", "conv3d", "scaled_dot_product_attention"])
+# Of `multi_head_attention_forward`, a mode sees the whole and none of the products inside.
+_WHOLE = ("multi_head_attention_forward", "scaled_dot_product_attention")
+LOWER = frozenset([*_LINEAR, *_WHOLE, "conv1d", "conv2d", "conv3d"])
 _NORMS = ("layer_norm", "group_norm", "norm", "softmax", "log_softmax", "logsumexp", "softplus")
 _SUMS = ("sum", "prod", "cumsum", "cross_entropy", "nll_loss")
 SINGLE = frozenset([*_NORMS, *_SUMS, "pow", "__pow__", "rsqrt", "exp", "log"])

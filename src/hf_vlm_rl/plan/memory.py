@@ -12,7 +12,7 @@ from ..processing.images.store import ImageStore
 from .dry import Kernels
 from .settings import Run, Settings
 from .step import Rollout, make_prompt, rollout_bytes, update_bytes
-from .weights import optimizer_bytes, quantised_layers, trained, weight_bytes
+from .weights import optimizer_bytes, parameter_counts, quantised_layers, trained, weight_bytes
 
 GIB = 1 << 30
 
@@ -36,6 +36,8 @@ class Memory:
         gathered: ZeRO-3: the layers that are whole at a time.
         prompt: Tokens of a prompt.
         image_tokens: Tokens of the prompt that its images take.
+        parameters: Parameters of the model without adapters.
+        active: Those that a token meets: fewer with experts. None: not known.
     """
 
     weights: dict[str, int] = field(hash=False)
@@ -47,6 +49,8 @@ class Memory:
     gathered: int
     prompt: int
     image_tokens: int
+    parameters: int
+    active: int | None
 
     @property
     def held(self) -> int:
@@ -80,6 +84,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     kernels = Kernels(torch.bfloat16 if dtype is torch.bfloat16 else None)
     with tempfile.TemporaryDirectory() as folder:
         policy = policy_on_meta(checkpoint, dtype, ImageStore(folder))
+        counts = parameter_counts(policy, policy.family.language)
         policy.base_model.sharing.mode = "auto" if run.sharing else False
         prompt = make_prompt(policy.processing_class, run)
         rows = settings.rows * settings.accumulation
@@ -105,8 +110,18 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         gathered = max(2 * largest, policy.get_input_embeddings().weight.nbytes)
         weights = {part: size // run.gpus for part, size in weights.items()}
         gradients, optimizer, reference = (n // run.gpus for n in (gradients, optimizer, reference))
-    tokens, image_tokens = prompt.tokens, prompt.image_tokens
-    return Memory(weights, gradients, optimizer, reference, update, rollout, gathered, tokens, image_tokens)
+    return Memory(
+        weights,
+        gradients,
+        optimizer,
+        reference,
+        update,
+        rollout,
+        gathered,
+        prompt.tokens,
+        prompt.image_tokens,
+        *counts,
+    )
 
 
 def _as_trained(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:
@@ -118,7 +133,7 @@ def _as_trained(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> 
     else:
         # TRL: under ZeRO-3 adapters have the weights' dtype, and bfloat16 on 4-bit weights.
         single = run.sharding == "ddp" and settings.precision != "4bit"
-        config = policy.lora_config(r=run.rank, target=run.target)
+        config = policy.lora_config(r=run.rank, target=run.target, experts=False)
         model = get_peft_model(policy, config, autocast_adapter_dtype=single)
     frozen = not run.vision and (model is policy or run.target != "all")
     if frozen and not policy.family.native_inputs:

@@ -14,6 +14,7 @@ def report(plan: Plan, run: Run) -> str:
     """The text that `hf-vlm-rl plan` prints."""
     settings, memory = plan.best
     lines = [
+        f"parameters: {parameters(memory.parameters, memory.active)}",
         f"prompt: {memory.prompt} tokens, {memory.image_tokens} of them image; "
         f"completion: {run.completion}; GPU: {plan.capacity / GIB:.1f} GiB x {run.gpus}",
         "",
@@ -37,6 +38,17 @@ def report(plan: Plan, run: Run) -> str:
             "there is. Take a smaller image, a shorter completion or another model."
         ]
     return "\n".join(lines)
+
+
+def parameters(total: int, active: int | None) -> str:
+    """The number of parameters, and of those that a token meets where these are fewer or not known."""
+    if active == total:
+        return f"{total:,}"
+    return (
+        f"{total:,}, "
+        + ("an unknown part of them" if active is None else f"{active:,}")
+        + " active for a token"
+    )
 
 
 def parts(memory: Memory) -> list[tuple[str, int]]:

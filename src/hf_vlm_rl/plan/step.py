@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch.utils._pytree import tree_leaves
 
 from .dry import Kernels, dry_run
 from .settings import Run
@@ -154,9 +155,10 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
 
 
 def _cache_bytes(policy: Any, tokens: int) -> int:
-    """Bytes of the keys and values of one row."""
+    """Bytes of the keys and values of one row, and of the states that hybrid decoders keep in their place."""
     decoder = policy.get_submodule(policy.family.language)
     with dry_run(Kernels(None)):
         embeddings = torch.empty(1, tokens, decoder.config.hidden_size, dtype=decoder.dtype, device="meta")
         cache = decoder(inputs_embeds=embeddings, use_cache=True).past_key_values
-    return sum(layer.keys.nbytes + layer.values.nbytes for layer in cache.layers)
+    held = (leaf for layer in cache.layers for leaf in tree_leaves(vars(layer)))
+    return sum(leaf.nbytes for leaf in held if isinstance(leaf, torch.Tensor))

@@ -7,6 +7,7 @@ import torch
 from peft import PeftModel
 from torch import nn
 
+from ..policy.experts import idle_weights
 from ..policy.parts import PART_NAMES, below, part_of
 from .settings import OPTIMIZERS
 
@@ -17,6 +18,22 @@ BLOCK, SCALES, TABLES = 64, 256, 4 * (16 + 256 + 1)
 # Smaller tensors keep 32-bit states in bitsandbytes.
 SMALLEST_8BIT = 4096
 BLOCK_8BIT = 256
+
+
+def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
+    """How many parameters a model has, and how many of them a token meets.
+
+    Args:
+        model: A model without adapters, on any device; its weights are not packed.
+        language: Its decoder, as `VLMFamily.language`.
+
+    Returns:
+        All, tied ones once; and those without the experts that are not chosen for a token. The vision tower
+        counts among both. The second is None where it is not known how many experts are chosen.
+    """
+    total = sum(parameter.numel() for parameter in model.parameters())
+    idle = idle_weights(model, language)
+    return total, None if idle is None else total - idle
 
 
 def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
@@ -49,11 +66,11 @@ def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
 
 
 def quantised_layers(policy: Any) -> dict[int, torch.Tensor]:
-    """Weights that bitsandbytes quantises, by id: the decoder's linear layers."""
+    """Weights that bitsandbytes quantises, by id: the decoder's linear layers, of exactly that class."""
     return {
         id(module.weight): module.weight
         for name, module in policy.named_modules()
-        if isinstance(module, nn.Linear) and ".lora_" not in name and below(name, [policy.family.language])
+        if type(module) is nn.Linear and ".lora_" not in name and below(name, [policy.family.language])
     }
 
 

@@ -36,6 +36,11 @@ def inside_generate() -> Iterator[None]:
         _generating.reset(token)
 
 
+def generating() -> bool:
+    """Whether this thread is inside a `generate` of a policy."""
+    return _generating.get()
+
+
 def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
     """Turn the tickets in a forward's keyword arguments into image features: `locate` and encode.
 

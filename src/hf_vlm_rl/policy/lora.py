@@ -1,25 +1,52 @@
 """LoRA targets found from the family row, so that the vision tower is never hit by accident."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from torch import nn
 
+from .experts import fused_experts, kinds, routers, shape
 from .parts import below, part_of, saved_whole
 
 PARTS = ("language", "language+projector", "all")
 
+# PEFT adapts a layer's weight as a parameter with none of these.
+ONLY_ON_LAYERS = ("lora_bias", "lora_dropout", "use_dora")
 
-def lora_config(policy: Any, r: int = 16, target: str | Sequence[str] = "language", **peft_kwargs):
+LEFT = (
+    "{weights:,} weights of experts, in {number} fused parameters ({kinds}), get no adapter: these are no "
+    "layers. experts=True adapts them, experts=False says that they stay as they are."
+)
+UNREACHED = (
+    "{number} linear layers ({kinds}) get no adapter: PEFT takes their names for those of experts in "
+    "checkpoints of transformers 4. As parameters it adapts their weights where these are not quantised, and "
+    "without {options}."
+)
+REPLACED = (
+    "PEFT takes {kinds} for experts of a checkpoint of transformers 4 and adapts {instead} in their place: "
+    "linear layers of these names get no adapter."
+)
+
+
+def lora_config(
+    policy: Any,
+    r: int = 16,
+    target: str | Sequence[str] = "language",
+    experts: bool | None = None,
+    **peft_kwargs,
+):
     """A `peft.LoraConfig` for a policy.
 
     Args:
         policy: An `AutoVLMPolicy`.
         r: LoRA rank, > 0.
         target: "language": every linear layer of the decoder; "language+projector"; "all": the
-            vision tower as well; or module names, as PEFT's `target_modules`. Embeddings and the
-            language-model head are never targets of the named parts. Fused experts of a
-            mixture-of-experts decoder are parameters, not layers: name them in `target_parameters`.
+            vision tower as well; or module names, as PEFT's `target_modules`. Embeddings, the
+            language-model head and the routers of experts are never targets of the named parts.
+        experts: Fused experts of a mixture-of-experts decoder are parameters, not layers. True: adapt them
+            too, each expert with rank r, by PEFT's `target_parameters`; False: leave them as they are; None:
+            leave them, and warn.
         **peft_kwargs: Further `LoraConfig` fields (`use_dora`, `use_rslora`, ...); `lora_alpha`
             defaults to 2 * r. In `modules_to_save`, "projector" stands for the family's projector,
             which is then trained and saved whole.
@@ -28,15 +55,33 @@ def lora_config(policy: Any, r: int = 16, target: str | Sequence[str] = "languag
         A config whose targets are full module paths: the same for the bare model.
 
     Raises:
-        ValueError: If `target` names no part, the part has no linear layer, or the projector is to
-            be saved whole and adapted at once.
+        ValueError: If `target` names no part, the part has no linear layer, the projector is to be saved
+            whole and adapted at once, or `experts` is True and there are no fused experts.
+
+    Warns:
+        UserWarning: If fused experts get no adapter and `experts` is None, or PEFT would adapt something else
+            in place of a target.
     """
     from peft import LoraConfig
 
-    targets = _targets(policy, target) if isinstance(target, str) else list(target)
+    layers = _targets(policy, target) if isinstance(target, str) else list(target)
     if isinstance(saved := peft_kwargs.get("modules_to_save"), Sequence) and "projector" in saved:
         peft_kwargs["modules_to_save"] = saved_whole(policy, saved)
-        _check_apart(targets, peft_kwargs["modules_to_save"])
+        _check_apart(layers, peft_kwargs["modules_to_save"])
+    parameters = list(peft_kwargs.pop("target_parameters", None) or ())
+    replaced, instead = _replaced_by_peft(policy, layers)
+    if replaced and isinstance(target, str):
+        layers, instead = [layer for layer in layers if layer not in replaced], set()
+        if _may_be_parameters(policy, replaced, peft_kwargs):
+            parameters += [f"{layer}.weight" for layer in replaced]
+        else:
+            options = ", ".join(ONLY_ON_LAYERS)
+            message = UNREACHED.format(number=len(replaced), kinds=kinds(replaced), options=options)
+            warnings.warn(message, stacklevel=3)
+    elif replaced:
+        message = REPLACED.format(kinds=kinds(replaced), instead=" and ".join(sorted(instead)))
+        warnings.warn(message, stacklevel=3)
+    parameters += _experts(policy, experts, {*parameters, *instead})
     base = type(policy)
     defaults = {
         "r": r,
@@ -45,7 +90,7 @@ def lora_config(policy: Any, r: int = 16, target: str | Sequence[str] = "languag
         # Families share decoders, names and shapes: without this, nothing in an adapter tells them apart.
         "auto_mapping": {"base_model_class": base.__name__, "parent_library": base.__module__},
     }
-    return LoraConfig(target_modules=targets, **defaults | peft_kwargs)
+    return LoraConfig(target_modules=layers, target_parameters=parameters or None, **defaults | peft_kwargs)
 
 
 def _targets(policy: Any, target: str) -> list[str]:
@@ -57,15 +102,19 @@ def _targets(policy: Any, target: str) -> list[str]:
         parts, chosen = [*parts, *family.projector], [*chosen, "projector"]
     if target == "all":
         parts, chosen = [*parts, *family.vision], [*chosen, "vision"]
+    left_out = routers(policy, family.language) | _read_by_attention(policy)
+    head = policy.get_output_embeddings()  # inside the decoder's path where that holds a whole language model
     names = [
         name.removesuffix(".base_layer")  # so a layer with an adapter can get another one
         for name, module in policy.named_modules()
         if isinstance(module, nn.Linear)
         and below(name, parts)
         and ".lora_" not in name
+        and module is not head
         # The tower may lie inside a backbone that is the decoder itself.
         and part_of(name, family) in chosen
     ]
+    names = [name for name in names if name not in left_out]
     if not names:
         raise ValueError(
             f"No linear layer below {parts} of {type(policy).__name__}. "
@@ -77,6 +126,53 @@ def _targets(policy: Any, target: str) -> list[str]:
             'target="language", modules_to_save=["projector"].'
         )
     return names
+
+
+def _read_by_attention(policy: Any) -> set[str]:
+    """The linear layers that torch's attention never calls: it reads their weights, without an adapter."""
+    attention = (name for name, module in policy.named_modules() if isinstance(module, nn.MultiheadAttention))
+    return {f"{name}.out_proj" for name in attention}
+
+
+def _experts(policy: Any, experts: bool | None, targeted: Collection[str]) -> list[str]:
+    """The fused experts to adapt beside the parameters that are `targeted` already, as PEFT finds these."""
+    fused = fused_experts(policy, policy.family.language)
+    others = {
+        name: weight
+        for name, weight in fused.items()
+        if not any(name == target or name.endswith(f".{target}") for target in targeted)
+    }
+    if experts and not fused:
+        raise ValueError(f"Got experts=True. The decoder of {type(policy).__name__} has no fused experts.")
+    if experts is None and others:
+        weights = sum(shape(weight).numel() for weight in others.values())
+        warnings.warn(LEFT.format(weights=weights, number=len(others), kinds=kinds(others)), stacklevel=4)
+    return list(others) if experts else []
+
+
+def _replaced_by_peft(policy: Any, layers: Sequence[str]) -> tuple[list[str], set[str]]:
+    """The targets for which PEFT puts parameters of fused experts, and these.
+
+    PEFT does so for adapters that were trained with transformers 4, where experts were layers. It goes by
+    names alone: those of dense layers and of shared experts are the same.
+    """
+    from peft import LoraConfig
+
+    try:
+        from peft.utils.transformers_weight_conversion import convert_peft_config_for_transformers
+    except ImportError:  # PEFT has this since it knows transformers 5
+        return [], set()
+    trial = LoraConfig(target_modules=list(layers))
+    convert_peft_config_for_transformers(trial, policy, None)
+    kept = set(trial.target_modules)
+    return [layer for layer in layers if layer not in kept], set(trial.target_parameters or ())
+
+
+def _may_be_parameters(policy: Any, layers: Sequence[str], peft_kwargs: Mapping[str, Any]) -> bool:
+    """Whether LoRA on the weights of `layers` is the same as on the layers themselves."""
+    weights = (policy.get_submodule(layer).weight for layer in layers)
+    plain = not any(peft_kwargs.get(option) for option in ONLY_ON_LAYERS)
+    return plain and all(weight.is_floating_point() for weight in weights)
 
 
 def _check_apart(targets: Sequence[str], saved: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList
+from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
@@ -19,7 +19,7 @@ from ..processing.encoded_rows import check_prompts
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import VLMBackbone, make_backbone
 from .chat import chat
-from .inputs import inside_generate, model_inputs
+from .inputs import generating, inside_generate, model_inputs
 from .locate import cached_tokens, locate, tickets_inside
 from .lora import lora_config
 from .native import read_native
@@ -62,6 +62,8 @@ class VLMPolicy(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
+        own_generate = stock.generate is not GenerationMixin.generate
+
         @overriding(stock.generate)
         def generate(self, kwargs):
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
@@ -72,7 +74,9 @@ class VLMPolicy(Retyped):
             inside = tickets_inside(self.base_model, kwargs)
             with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
                 output = stock.forward(self, **kwargs)
-            return self._without_placeholders(output) if inside else output
+            # A class's own `generate` may pass no processors on (Janus, transformers 5.23).
+            unheard = own_generate and generating()
+            return self._without_placeholders(output) if inside or unheard else output
 
         return {"generate": generate, "forward": forward}
 
@@ -114,9 +118,11 @@ class VLMPolicy(Retyped):
             "native_inputs": self.family.native_inputs,
         }
 
-    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
+    def lora_config(
+        self, r: int = 16, target: Any = "language", experts: bool | None = None, **peft_kwargs: Any
+    ):
         """A `peft.LoraConfig` for this model; see `lora.lora_config`."""
-        return lora_config(self, r, target, **peft_kwargs)
+        return lora_config(self, r, target, experts, **peft_kwargs)
 
     def freeze(self, vision: bool = True, projector: bool = True, language: bool = False) -> "VLMPolicy":
         """Stop gradients to the chosen parts; the others stay as they are. See `parts.freeze`.

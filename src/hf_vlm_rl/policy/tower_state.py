@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from transformers import PreTrainedConfig
 
 from .foreign_hooks import foreign_hook
@@ -99,9 +100,13 @@ def _may_change(name: str, tensor: torch.Tensor) -> bool:
 
 
 def _is_random(module: nn.Module) -> bool:
+    """Whether a module in training mode gives an image other features each time, or in other company."""
     # Projectors are plain modules without a config.
     config = getattr(module, "config", None)
     rates = config.to_dict() if config is not None else {}
     if any("drop" in key and isinstance(rate, float) and rate > 0 for key, rate in rates.items()):
         return True
-    return any(isinstance(part, nn.Dropout) and part.p > 0 for part in module.modules())
+    return any(
+        (isinstance(part, nn.Dropout) and part.p > 0) or isinstance(part, _BatchNorm)
+        for part in module.modules()
+    )

@@ -52,3 +52,12 @@ def test_settings_and_layers_are_those_of_the_config(policy_for, tmp_path):
     assert facts.settings == {"rank": 2, "alpha": 3, "dropout": 0.1, "rsLoRA": True}
     assert facts.targets == {"q_proj": 2}
     assert (facts.name, facts.total, facts.parts) == ("LoRA", None, ())
+
+
+def test_experts_are_named_once_a_layer(policy_for, tmp_path):
+    policy = policy_for("qwen3_vl_moe")
+    model = get_peft_model(policy, policy.lora_config(r=2, experts=True))
+    model.save_pretrained(tmp_path)
+    facts = adapter_facts(tmp_path, model)
+    assert facts.targets == {"experts": 2, "k_proj": 2, "o_proj": 2, "q_proj": 2, "v_proj": 2}
+    assert facts.parameters == sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

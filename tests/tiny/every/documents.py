@@ -80,8 +80,8 @@ OUTLINES: dict[str, Outline] = {
             "<global-img>",
             *(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5)),
         ),
-        options={"image_seq_len": 4},
-        image_options={"size": square(128), "max_patches": 4},
+        options={"image_seq_len": 16},
+        image_options={"size": square(256), "max_patches": 2},
         config={
             # The usual values make a narrow model see next to nothing of an image.
             "text_config": {
@@ -91,7 +91,7 @@ OUTLINES: dict[str, Outline] = {
                 "logits_scaling": 2.0,
             },
             "vision_config": {
-                "image_size": 128,
+                "image_size": 256,
                 "deepstack_visual_indexes": [0, 1],
                 "out_hidden_size": 64,
             },

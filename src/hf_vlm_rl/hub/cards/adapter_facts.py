@@ -37,7 +37,8 @@ def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
     """
     config = read_config(folder)
     shapes = {key.removeprefix(PREFIX): shape for key, shape in read_shapes(folder).items()}
-    layers = {key.split(".lora_")[0] for key in shapes if ".lora_" in key}
+    # PEFT wraps a module of fused experts once for each of its parameters.
+    layers = {key.split(".lora_")[0].replace(".base_layer", "") for key in shapes if ".lora_" in key}
     settings = {
         label: config[key] for label, key in SETTINGS.items() if config.get(key) not in (None, "none")
     }

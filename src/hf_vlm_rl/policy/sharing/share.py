@@ -32,8 +32,15 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
 
 
 def watched(backbone: Any) -> str | None:
-    """Why the decoder must run as it stands, if somebody put a hook on it."""
-    home = foreign_hook(backbone.decoder)
+    """Why the decoder must run as it stands: a hook is on it, or its config asks for what its layers give.
+
+    Arguments that ask for the same are no arguments that packing knows; a config speaks to the decoder alone.
+    """
+    decoder = backbone.decoder
+    for name in ("attentions", "hidden_states", *decoder.can_record_outputs):
+        if getattr(decoder.config, f"output_{name}", False):  # configs have those that their model can record
+            return f"the model's config has output_{name}"
+    home = foreign_hook(decoder)
     return None if home is None else f"a hook of {home} is on the decoder"
 
 

@@ -112,8 +112,8 @@ def check_native(processor: Any, model_type: str) -> None:
         model_type: Of the model's config, for the message.
 
     Raises:
-        UnsupportedModelError: If it has no image token that a text can hold: a tokenizer, an image processor alone,
-            or one that places images by itself.
+        UnsupportedModelError: If it has no image token that a text can hold: a tokenizer, an image processor
+            alone, or one that places images by itself.
     """
     if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
         raise UnsupportedModelError(
@@ -124,8 +124,8 @@ def check_native(processor: Any, model_type: str) -> None:
     if not isinstance(processor.image_token, str):
         raise UnsupportedModelError(
             f"{type(processor).__name__} puts images in front of the text by itself, so that no prompt of a "
-            f"{model_type} model says where an image is. Expected a processor whose image_token stands in the "
-            "text, once for each image."
+            f"{model_type} model says where an image is. Expected a processor whose image_token stands in "
+            "the text, once for each image."
         )
 
 

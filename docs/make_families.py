@@ -111,10 +111,12 @@ def boxes(family: Any) -> str:
 def facts(model_type: str) -> tuple[Any, str]:
     """The whole family of a class, and whether its rows share prompts."""
     from hf_vlm_rl import AutoVLMPolicy
+    from tests.conformance.every import NATIVE_INPUTS
     from tests.tiny import recipe
 
     made = recipe(model_type)
-    policy = AutoVLMPolicy.from_config(made.config, made.processor)
+    native_inputs = True if model_type in NATIVE_INPUTS else None
+    policy = AutoVLMPolicy.from_config(made.config, made.processor, native_inputs=native_inputs)
     refusal = policy.base_model.sharing.refusal
     # How far a random model is off says nothing of others.
     return policy.family, "yes" if refusal is None else f"no: {refusal.partition(' by ')[0]}"

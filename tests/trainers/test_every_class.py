@@ -9,7 +9,7 @@ import os
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.conformance.every import CLAIMED, STOCK_DIFFERS
+from tests.conformance.every import CLAIMED, NATIVE_INPUTS, STOCK_DIFFERS
 from tests.tiny import FAMILIES, NEWER
 from tests.trainers.runs import (
     cat,
@@ -59,7 +59,8 @@ every = pytest.mark.parametrize("model_type", CLASSES)
 
 @pytest.fixture
 def policy(model_type, checkpoint):
-    return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
+    options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
+    return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32", **options)
 
 
 def prompts(policy) -> list[dict]:

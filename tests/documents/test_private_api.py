@@ -75,6 +75,12 @@ def processors_read_images_in_one_method() -> None:
     assert "self._process_images(" in inspect.getsource(ProcessorMixin.__call__)
 
 
+def processors_sort_their_arguments_in_one_method() -> None:
+    parameters = inspect.signature(ProcessorMixin._merge_kwargs).parameters
+    assert {"tokenizer_init_kwargs", "kwargs"} <= parameters.keys()
+    assert "self._merge_kwargs(" in inspect.getsource(ProcessorMixin.__call__)
+
+
 def saving_can_be_told_to_push_nothing() -> None:
     assert inspect.signature(Trainer.save_model).parameters["_internal_call"].default is False
 
@@ -224,6 +230,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "where a loaded model keeps its id: adapters and cards name their base with it",
         a_config_knows_its_source,
+    ),
+    "_merge_kwargs": (
+        "transformers",
+        "which of a call's arguments the image processor gets: they are part of a ticket",
+        processors_sort_their_arguments_in_one_method,
     ),
     "_process_images": (
         "transformers",

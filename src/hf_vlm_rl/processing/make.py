@@ -112,13 +112,20 @@ def check_native(processor: Any, model_type: str) -> None:
         model_type: Of the model's config, for the message.
 
     Raises:
-        UnsupportedModelError: If it has no image token, as a tokenizer or an image processor alone.
+        UnsupportedModelError: If it has no image token that a text can hold: a tokenizer, an image processor
+            alone, or one that places images by itself.
     """
     if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
         raise UnsupportedModelError(
             f"Got a {type(processor).__name__} for a {model_type} model. Expected its "
             "processor, with a tokenizer, an image processor and an image token; check that the "
             "checkpoint has processor_config.json or preprocessor_config.json."
+        )
+    if not isinstance(processor.image_token, str):
+        raise UnsupportedModelError(
+            f"{type(processor).__name__} puts images in front of the text by itself, so that no prompt of a "
+            f"{model_type} model says where an image is. Expected a processor whose image_token stands in "
+            "the text, once for each image."
         )
 
 

@@ -50,9 +50,7 @@ def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
 def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """What a native `__call__` hands to the image processor, of the arguments that it was given."""
     # No public method sorts the arguments, and each `__call__` starts with this one.
-    merged = processor._merge_kwargs(  # noqa: SLF001
-        tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs
-    )
+    merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
     return merged["images_kwargs"]
 
 

@@ -45,8 +45,14 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
         named = {part: tuple(_below(prefix, name) for name in names) for part, names in parts.items()}
         return named | {"language": paths[id(decoder)]}
     children = dict(backbone.named_children())
-    used = [name for name in names_in(type(backbone), FEATURES) if name in children]
-    used = [name for name in used if children[name] not in (decoder, backbone.get_input_embeddings())]
+    named = names_in(type(backbone), FEATURES)
+    if decoder is not backbone:
+        # A few forwards project the features themselves; what sound comes through is called so.
+        named += [name for name in _names(_code(type(backbone), "forward")) if "audio" not in name]
+    text = (decoder, backbone.get_input_embeddings(), backbone.get_output_embeddings())
+    holders = {name for name, module in children.items() if any(part is decoder for part in module.modules())}
+    used = [name for name in dict.fromkeys(named) if name in children.keys() - holders]
+    used = [name for name in used if children[name] not in text]
     towers = _towers(backbone, used)
     prefix = paths[id(backbone)]
     projectors = [name for name in used if name not in towers and _has_weights(children[name])]
@@ -111,9 +117,15 @@ def _is_text(backbone: Any, module: nn.Module, decoder: nn.Module) -> bool:
 def _decoder(backbone: Any) -> nn.Module:
     """The text decoder without a head."""
     decoder = backbone.get_decoder()
-    # Some backbones hold a whole language model.
-    head = getattr(decoder, "base_model", decoder)
-    return decoder if decoder is backbone else head
+    if (
+        decoder is backbone
+        or not isinstance(decoder, PreTrainedModel)
+        or decoder.get_output_embeddings() is None
+    ):
+        return decoder
+    # Some backbones hold a whole language model, with a head: the child with the embeddings is its decoder.
+    embeddings = decoder.get_input_embeddings()
+    return next(child for child in decoder.children() if any(part is embeddings for part in child.modules()))
 
 
 def names_in(kind: type, method: str) -> list[str]:
@@ -140,6 +152,10 @@ def _definitions(kind: type, method: str) -> Iterator[CodeType]:
             yield code
             if "super" not in _names(code):
                 return
+
+
+def _code(kind: type, method: str) -> CodeType:
+    return inspect.unwrap(getattr(kind, method)).__code__
 
 
 def _names(code: CodeType) -> list[str]:

@@ -52,9 +52,17 @@ def add_revision(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--revision", help="branch, tag or commit of the Hub id")
 
 
+def add_trust(parser: argparse.ArgumentParser) -> None:
+    """Add `--trust-remote-code`; `hub_arguments` reads it."""
+    parser.add_argument(
+        "--trust-remote-code", action="store_true", help="run the code that the checkpoint brings"
+    )
+
+
 def hub_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Where on the Hub a model is, for transformers' loading functions."""
-    return {} if options.revision is None else {"revision": options.revision}
+    """Where on the Hub a model is and whether its code is trusted, for transformers' loading functions."""
+    values = vars(options)
+    return {name: values[name] for name in ("revision", "trust_remote_code") if values.get(name)}
 
 
 def in_flags(message: str, usage: str) -> str:

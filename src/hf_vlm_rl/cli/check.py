@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from .arguments import add_revision, hub_arguments, pixels
+from .arguments import add_revision, add_trust, hub_arguments, pixels
 
 QUESTION = "What is it?"
 
@@ -15,6 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `check`."""
     parser.add_argument("model", help="Hub id or directory")
     add_revision(parser)
+    add_trust(parser)
     parser.add_argument(
         "--weights", action="store_true", help="load the weights, too, and compare the policy with stock"
     )

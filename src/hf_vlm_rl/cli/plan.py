@@ -3,7 +3,7 @@
 import argparse
 
 from ..plan.settings import OPTIMIZERS, Run, candidates
-from .arguments import add_revision, at_least, gibibytes, hub_arguments, pixels
+from .arguments import add_revision, add_trust, at_least, gibibytes, hub_arguments, pixels
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--precision", choices=["bf16", "4bit", "fp32"], nargs="+", help="those to try")
     parser.add_argument("--no-sharing", action="store_true", help="every row computes its own prompt")
     add_revision(parser)
+    add_trust(parser)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .formats import ORIGINAL_FORMATS
-from .location import read_config
+from .location import file_arguments, read_config
 from .stock import load_config, load_processor
 
 
@@ -41,10 +41,10 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
         UnsupportedModelError: If it is no vision-language model, or an adapter.
     """
     located = dict(located or {})
-    stored = read_config(source, located)
+    stored = read_config(source, file_arguments(located))
     original = ORIGINAL_FORMATS.get(stored["model_type"])
     if original is not None:
-        return Checkpoint(source, *original.module.read_headers(source, stored, located))
+        return Checkpoint(source, *original.module.read_headers(source, stored, file_arguments(located)))
     config = load_config(stored, source, located)
     return Checkpoint(source, config, load_processor(source, located))
 

@@ -91,5 +91,6 @@ def _fused(model: nn.Module, path: str) -> Iterator[tuple[str, nn.Parameter]]:
         if isinstance(module, CONVOLUTIONS):
             continue
         for name, weight in module.named_parameters(recurse=False):
-            if len(shape(weight)) == 3:
+            # One of a kind is no expert: towers inside a decoder have such weights.
+            if len(shape(weight)) == 3 and shape(weight)[0] > 1:
                 yield f"{owner}.{name}".replace(".base_layer", ""), weight

@@ -36,6 +36,9 @@ STOCK_DIFFERS = {
 # A ticket does not fit into the tokens of an image: no encode_prompt, so no PPO.
 NO_ROOM_FOR_TICKETS = {"mllama": "an image is one token"}
 
+# Of these, the native processor takes no text-only row beside one with images.
+TEXT_APART = {"mllama": "its masks count on an image in every row"}
+
 # In these, stock's own backward pass fails while the vision tower is trained.
 STOCK_FAILS_BACKWARD = {"gemma3n": "its tower's activations are changed in place"}
 
@@ -67,8 +70,10 @@ class Twins:
         return batch.to(self.bare.dtype)
 
     def rows(self, *rows: list) -> list[list]:
-        """Those of the rows that the native processor takes."""
-        return [row for row in rows if not self.policy.family.needs_image or has_image(row)]
+        """Those of the rows that the native processor takes beside each other."""
+        family = self.policy.family
+        with_images = family.needs_image or family.model_type in TEXT_APART
+        return [row for row in rows if not with_images or has_image(row)]
 
 
 def has_image(messages: list[dict]) -> bool:

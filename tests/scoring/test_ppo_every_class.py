@@ -17,6 +17,7 @@ IMPOSSIBLE = {
     "chameleon": "its logits of image tokens are the least number there is, and the entropy is none",
     "gemma3n": "its hidden states have a dimension more",
     "llama4": "it has no backbone without a head",
+    "nemotron_h_omni": "it has no backbone without a head",
 }
 
 

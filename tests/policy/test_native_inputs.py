@@ -8,6 +8,7 @@ import torch
 from transformers import AutoConfig, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
+from hf_vlm_rl.cli.check import facts
 from hf_vlm_rl.errors import SelfCheckError
 from hf_vlm_rl.families import VLMFamily
 from hf_vlm_rl.loading.stock import complete_family, skeleton
@@ -200,6 +201,12 @@ def test_the_report_says_that_nothing_is_shared(family, pair):
     report = policy.sharing_report()
     assert report["tokens"] == report["images_encoded"] == report["images_reused"] == 0
     assert any("native processor's tensors" in reason for reason in report["not_shared"])
+
+
+def test_check_says_that_nothing_is_shared(checkpoint):
+    said = dict(facts(str(checkpoint("mllama")), photo("cat", (84, 84))))
+    assert "native processor's tensors" in said["sharing"]
+    assert "native_inputs" in said["derived"]
 
 
 def test_models_without_image_features_get_native_inputs_by_themselves(checkpoint):

@@ -18,6 +18,7 @@ IMPOSSIBLE = {
     "gemma3n": "its hidden states have a dimension more",
     "llama4": "it has no backbone without a head",
     "nemotron_h_omni": "it has no backbone without a head",
+    "phi4_multimodal": "stock fails when it is asked for hidden states",
 }
 
 

@@ -64,7 +64,7 @@ def positions_of(kind, mask):
     }[kind]
 
 
-@pytest.mark.parametrize("family", (*ALL, *NEWER))
+@pytest.mark.parametrize("family", [*ALL, *NEWER])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     rows=rows,

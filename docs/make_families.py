@@ -81,17 +81,21 @@ UNSUPPORTED = {
     ),
 }
 
+# transformers 5.23 renames tensors of these when PEFT loads an adapter, and finds no layer for them.
+LOST_ADAPTERS = "PEFT does not find all tensors of its adapters again: merge before saving."
+
 # What users of a class without a written row should know.
 SPECIAL = {
+    **dict.fromkeys(("deepseek_ocr2", "inkling2"), LOST_ADAPTERS),
     "cosmos3_edge": "Adjacent images need text between them.",
     "gemma3n": "Some of its towers change activations in place: freeze the tower.",
     "glm4v_moe": "TRL's `router_aux_loss_coef` must be 0: its config names its experts otherwise.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
     "kimi_k25": "TRL's `router_aux_loss_coef` must be 0: its output has no auxiliary loss.",
-    "mistral_large4": "In stock, left padding changes logits.",
+    "mistral_large4": f"In stock, left padding changes logits. {LOST_ADAPTERS}",
     "molmo2": "Rollouts in training mode work with tickets; in stock they fail.",
     "paddleocr_vl": "Adjacent images need text between them.",
-    "unlimited_ocr": "Its window holds while sampling only: log-probs differ after 128 tokens.",
+    "unlimited_ocr": f"Its window holds while sampling: log-probs differ after 128 tokens. {LOST_ADAPTERS}",
 }
 
 

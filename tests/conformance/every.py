@@ -42,6 +42,9 @@ TEXT_APART = {"mllama": "its masks count on an image in every row"}
 # In these, stock's own backward pass fails while the vision tower is trained.
 STOCK_FAILS_BACKWARD = {"gemma3n": "its tower's activations are changed in place"}
 
+# transformers 5.23 renames tensors of these when PEFT loads an adapter, on the stock model as well.
+LOST_ADAPTERS = ("deepseek_ocr2", "inkling2", "mistral_large4", "unlimited_ocr")
+
 CLAIMED = tuple(name for name in EVERY if name not in REFUSED)
 
 

@@ -4,14 +4,33 @@ Checkpoints are saved and loaded with `from_pretrained`; the written rows of the
 of inputs and modules, so all of this is derived.
 """
 
+import copy
+
 import pytest
 import torch
+from datasets import Dataset
+from peft import PeftModel, get_peft_model
 
+from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.data import prompt_lengths
+from hf_vlm_rl.errors import CheckpointError
 from hf_vlm_rl.families import FAMILIES
+from hf_vlm_rl.hub import save_adapter
+from tests.images import photo
 
-from .every import CLAIMED, NO_ROOM_FOR_TICKETS, STOCK_DIFFERS, STOCK_FAILS_BACKWARD, logits, none, one, two
-
-pytest_plugins = ()
+from .cases import tickets, user
+from .every import (
+    CLAIMED,
+    LOST_ADAPTERS,
+    NATIVE_INPUTS,
+    NO_ROOM_FOR_TICKETS,
+    STOCK_DIFFERS,
+    STOCK_FAILS_BACKWARD,
+    logits,
+    none,
+    one,
+    two,
+)
 
 # Of the largest logit, in float32 on one thread: towers take images in another grouping than stock's, and
 # padding moves the last bits, which recurrent layers (qwen3_5) carry on.
@@ -138,8 +157,6 @@ def last_logits(twins, *rows: list) -> torch.Tensor:
 
 @every
 def test_lora_trains_the_decoder_alone(twins):
-    from peft import get_peft_model
-
     config = twins.policy.lora_config(r=2)
     assert all(name.startswith(f"{twins.policy.family.language}.") for name in config.target_modules)
     model = get_peft_model(twins.policy, config)
@@ -149,3 +166,45 @@ def test_lora_trains_the_decoder_alone(twins):
         assert any(grad is not None and bool(grad.any()) for grad in grads)
     finally:
         model.unload()
+
+
+@pytest.mark.parametrize("model_type", [name for name in CLAIMED if name not in LOST_ADAPTERS])
+def test_an_adapter_loads_on_the_stock_model_and_as_a_policy(model_type, twins, checkpoint, tmp_path):
+    config = twins.policy.lora_config(r=2, experts=False, init_lora_weights=False)
+    model = get_peft_model(copy.deepcopy(twins.policy), config)
+    save_adapter(model, tmp_path)
+    trained = logits(model.eval(), twins.tickets([one()]))
+    stock = PeftModel.from_pretrained(copy.deepcopy(twins.bare), tmp_path).eval()
+    assert_equal(trained, logits(stock, twins.native([one()])))
+    options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
+    again = AutoVLMPolicy.from_pretrained(
+        tmp_path, base_model=checkpoint(model_type), dtype="float32", **options
+    )
+    assert_equal(logits(again.eval(), tickets(again.processing_class, [one()])), trained)
+
+
+@pytest.mark.parametrize("model_type", LOST_ADAPTERS)
+def test_an_adapter_that_would_lose_tensors_is_refused(model_type, twins, checkpoint, tmp_path):
+    config = twins.policy.lora_config(r=2, experts=False, init_lora_weights=False)
+    save_adapter(get_peft_model(copy.deepcopy(twins.policy), config), tmp_path)
+    with pytest.raises(CheckpointError, match=r"do not fit: \d+ tensors"):
+        AutoVLMPolicy.from_pretrained(tmp_path, base_model=checkpoint(model_type), dtype="float32")
+
+
+@every
+def test_prompts_are_counted_as_they_are_encoded(twins):
+    pictures = {"What is it?": ["cat"], "Compare these two.": ["cat", "coffee"]}
+    rows = [
+        {"prompt": [{"role": "user", "content": text}], "images": [photo(name, (160, 120)) for name in names]}
+        for text, names in pictures.items()
+    ]
+    conversations = [user(row["prompt"][0]["content"], *row["images"]) for row in rows]
+    encoded = [twins.native([messages])["input_ids"].shape[1] for messages in conversations]
+    assert list(prompt_lengths(Dataset.from_list(rows), twins.processing)) == encoded
+
+
+@every
+def test_a_policy_answers_in_text(twins):
+    assert isinstance(
+        twins.policy.chat("What is this?", images=[photo("cat", (224, 224))], max_new_tokens=3), str
+    )

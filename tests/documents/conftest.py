@@ -21,7 +21,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture(scope="package")
 def hub(checkpoint, _loaded_policy, tmp_path_factory):
-    """The server: two Qwen2.5-VL, an InternVL in the original format, and an adapter of the first."""
+    """The server: two Qwen2.5-VL, others by their makers' names, and an adapter of the first."""
     made = tmp_path_factory.mktemp("hub")
     adapter = write_adapter(copy.deepcopy(_loaded_policy("qwen2_5_vl")), made / "adapter", processor=True)
     write_original(made / "original", {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"})
@@ -30,6 +30,8 @@ def hub(checkpoint, _loaded_policy, tmp_path_factory):
         for name in (BASE, "Qwen/Qwen2.5-VL-7B-Instruct"):
             hub.add(name, files(checkpoint("qwen2_5_vl")) | {"README.md": b"---\nlicense: apache-2.0\n---\n"})
         hub.add("OpenGVLab/InternVL2_5-8B", files(made / "original"))
+        hub.add("moonshotai/Kimi-K2.5", files(checkpoint("kimi_k25")))
+        hub.add("LiquidAI/LFM2-VL-1.6B", files(checkpoint("lfm2_vl")))
         config = json.loads((adapter / "adapter_config.json").read_text())
         config |= {"base_model_name_or_path": BASE, "revision": hub.repositories[BASE].head().oid}
         hub.add("user/adapter", files(adapter) | {"adapter_config.json": json.dumps(config).encode()})

@@ -71,7 +71,8 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
             base has no embedding for.
     """
     tokenizer, image = processor.tokenizer, image_token_id(config, processor)
-    tokens, rows = len(tokenizer), config.get_text_config().vocab_size
+    # A base has an embedding for its own image token, which may lie behind those of the words (mllama).
+    tokens, rows = len(tokenizer), max(config.get_text_config().vocab_size, image + 1)
     if image not in tokenizer.added_tokens_decoder or tokens > rows:
         token = tokenizer.convert_ids_to_tokens(image) if image < tokens else None
         kind = type(processor).__name__

@@ -92,6 +92,7 @@ SPECIAL = {
     "glm4v_moe": "TRL's `router_aux_loss_coef` must be 0: its config names its experts otherwise.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
     "kimi_k25": "TRL's `router_aux_loss_coef` must be 0: its output has no auxiliary loss.",
+    "llama4": "No backbone without a head: GRPO, DPO and SFT up to TRL 1.14, no PPO.",
     "mistral_large4": f"In stock, left padding changes logits. {LOST_ADAPTERS}",
     "molmo2": "Rollouts in training mode work with tickets; in stock they fail.",
     "paddleocr_vl": "Adjacent images need text between them.",

@@ -5,8 +5,10 @@
 
 import math
 import os
+from importlib.metadata import version
 
 import pytest
+from packaging.version import Version
 
 from hf_vlm_rl import AutoVLMPolicy
 from tests.conformance.every import CLAIMED, NATIVE_INPUTS, STOCK_DIFFERS, TEXT_APART
@@ -67,6 +69,8 @@ every = pytest.mark.parametrize("model_type", CLASSES)
 
 @pytest.fixture
 def policy(model_type, checkpoint):
+    if model_type in WITHOUT_BACKBONE and Version(version("trl")) >= Version("1.15"):
+        pytest.skip("TRL >= 1.15 reads hidden states of a backbone without a head, of the stock model too")
     options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
     return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32", **options)
 

@@ -88,13 +88,18 @@ LOST_ADAPTERS = "PEFT does not find all tensors of its adapters again: merge bef
 SPECIAL = {
     **dict.fromkeys(("deepseek_ocr2", "inkling2"), LOST_ADAPTERS),
     "cosmos3_edge": "Adjacent images need text between them.",
+    "emu3": "Load it with `native_inputs=True`: images are padded to the largest of a batch.",
+    "fast_vlm": "Batch normalisation in the tower: put it into eval mode, or features depend on the batch.",
     "gemma3n": "Some of its towers change activations in place: freeze the tower.",
     "glm4v_moe": "TRL's `router_aux_loss_coef` must be 0: its config names its experts otherwise.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
     "kimi_k25": "TRL's `router_aux_loss_coef` must be 0: its output has no auxiliary loss.",
     "llama4": "No backbone without a head: GRPO, DPO and SFT up to TRL 1.14, no PPO.",
     "mistral_large4": f"In stock, left padding changes logits. {LOST_ADAPTERS}",
+    "mllama": "Native inputs. No text-only row beside one with images; no PPO; no DPO before TRL 1.13.",
     "molmo2": "Rollouts in training mode work with tickets; in stock they fail.",
+    "nemotron_h_omni": "No backbone without a head: GRPO and DPO up to TRL 1.14, no PPO.",
+    "phi4_multimodal": "Native inputs. No PPO (nor has stock); GRPO up to TRL 1.12.",
     "paddleocr_vl": "Adjacent images need text between them.",
     "unlimited_ocr": f"Its window holds while sampling: log-probs differ after 128 tokens. {LOST_ADAPTERS}",
 }

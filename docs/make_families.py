@@ -91,9 +91,7 @@ SPECIAL = {
     "emu3": "Load it with `native_inputs=True`: images are padded to the largest of a batch.",
     "fast_vlm": "Batch normalisation in the tower: put it into eval mode, or features depend on the batch.",
     "gemma3n": "Some of its towers change activations in place: freeze the tower.",
-    "glm4v_moe": "TRL's `router_aux_loss_coef` must be 0: its config names its experts otherwise.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
-    "kimi_k25": "TRL's `router_aux_loss_coef` must be 0: its output has no auxiliary loss.",
     "llama4": "No backbone without a head: GRPO, DPO and SFT up to TRL 1.14, no PPO.",
     "mistral_large4": f"In stock, left padding changes logits. {LOST_ADAPTERS}",
     "mllama": "Native inputs. No text-only row beside one with images; no PPO; no DPO before TRL 1.13.",
@@ -137,7 +135,7 @@ def page() -> str:
     sys.path.insert(0, str(ROOT))
     from hf_vlm_rl.families import FAMILIES
     from tests.conformance.cases import EXCEPTIONS
-    from tests.conformance.every import CLAIMED, REFUSED
+    from tests.conformance.every import CLAIMED, REFUSED, WITHOUT_ROUTER_LOSS
 
     lines = []
     for model_type in [*FAMILIES, *sorted(set(CLAIMED) - set(FAMILIES))]:
@@ -145,6 +143,8 @@ def page() -> str:
         row = "written" if model_type in FAMILIES else "derived"
         options = ", ".join(f"`{option}`" for option in family.processor_options) or "-"
         special = family.note or SPECIAL.get(model_type, "")
+        if model_type in WITHOUT_ROUTER_LOSS:
+            special = f"TRL's `router_aux_loss_coef` must be 0, for stock too. {special}".rstrip()
         cells = (f"`{model_type}`", row, shares, options, boxes(family), special)
         lines.append(f"| {' | '.join(cells)} |\n")
     lines.append(REST)

@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.conformance.every import CLAIMED, NATIVE_INPUTS, STOCK_DIFFERS, TEXT_APART
+from tests.conformance.every import CLAIMED, NATIVE_INPUTS, STOCK_DIFFERS, TEXT_APART, WITHOUT_ROUTER_LOSS
 from tests.tiny import FAMILIES, NEWER
 from tests.trainers.runs import (
     cat,
@@ -31,21 +31,6 @@ pytestmark = pytest.mark.trl
 
 ALL = os.environ.get("HF_VLM_RL_CLASSES") == "all"
 CLASSES = tuple(name for name in CLAIMED if name not in FAMILIES) if ALL else NEWER
-
-# transformers 5.23: the output has no aux_loss, or the config no num_experts.
-WITHOUT_ROUTER_LOSS = (
-    "deepseek_ocr2",
-    "dots3_note",
-    "glm4v_moe",
-    "glm5_next",
-    "kimi_k25",
-    "llama4",
-    "mistral_large4",
-    "muse_spark",
-    "nemotron_h_omni",
-    "step3p7",
-    "unlimited_ocr",
-)
 
 # A model with a head is their only backbone.
 WITHOUT_BACKBONE = ("llama4", "nemotron_h_omni")

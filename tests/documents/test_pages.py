@@ -6,6 +6,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 import pytest
 
 import hf_vlm_rl
+from tests.conformance.every import CLAIMED
 from tests.documents.pages import PAGES, ROOT, blocks
 from tests.tiny import FAMILIES
 
@@ -28,6 +29,10 @@ def test_every_class_of_transformers_is_listed_once():
         r"^\| `((?!model_type)[\w.-]+)` \|", PAGES["docs/families.md"].read_text(), flags=re.MULTILINE
     )
     assert sorted(listed) == sorted(CHAT_MODELS)
+
+
+def test_the_readme_counts_the_classes():
+    assert f"{len(CLAIMED)} classes" in PAGES["README.md"].read_text()
 
 
 @ALL

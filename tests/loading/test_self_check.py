@@ -101,6 +101,30 @@ def test_what_it_says_of_sharing_is_kept_too(load):
     assert "sliding_attention" in load("gemma4").base_model.sharing.refusal
 
 
+def test_half_a_verdict_is_none(load, verdicts):
+    load("lfm2_vl", dtype="float32")
+    (kept,) = verdicts.iterdir()
+    whole = kept.read_text()
+    kept.write_text(whole[: len(whole) // 2])
+    load("lfm2_vl", dtype="float32")
+    assert kept.read_text() == whole
+
+
+def test_without_a_place_for_verdicts_a_model_loads(load, tmp_path, monkeypatch, caplog):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HF_VLM_RL_CACHE", str(tmp_path / "file"))
+    assert load("lfm2_vl", dtype="float32").family.model_type == "lfm2_vl"
+
+
+def test_a_forward_that_fails_says_how_to_go_on(load, monkeypatch):
+    def fail(*args, **kwargs):
+        raise AttributeError("no such field")
+
+    monkeypatch.setattr("hf_vlm_rl.policy.features.joined", fail)
+    with pytest.raises(SelfCheckError, match=r"cannot be compared .*no such field.*native_inputs"):
+        load("lfm2_vl", dtype="float32")
+
+
 def test_it_leaves_nothing_behind(load):
     policy = load("qwen3_5_moe", dtype="float32")
     report = policy.sharing_report()

@@ -6,18 +6,23 @@ positions, masks, token types), and for small models in float32 the logits as we
 
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
 from torch import nn
+from transformers.utils import logging
 
 from ..errors import SelfCheckError
 from ..families.derive_inputs import TALL, WIDE, noise, prompt, token_types
 from ..policy.eval_mode import evaluating
 from ..processing.images.disk import default_directory
+
+logger = logging.get_logger(__name__)
 
 # Larger models stop at the decoder's door: a tower and some hundred tokens cost little there.
 MOST_PARAMETERS = 2_000_000_000
@@ -31,6 +36,11 @@ QUESTIONS = ("What is this?", "Which of the colours is the brightest one?")
 
 # What must be equal for a prompt without an image.
 WITHOUT_IMAGES = {"inputs_embeds", "position_ids", "logits"}
+
+WAYS_ON = (
+    "Pass native_inputs=True to give the stock model the native processor's tensors (nothing is shared then), "
+    "or write a row: docs/adding-a-family.md."
+)
 
 # Part of a verdict's key: goes up when the check changes.
 VERSION = 1
@@ -53,8 +63,9 @@ def check_family(policy: Any) -> None:
     """
     backbone = policy.base_model
     verdict = default_directory() / "families" / f"{_key(policy)}.json"
-    if verdict.exists():
-        backbone.sharing.refusal = json.loads(verdict.read_text())["not_shared"]
+    known = _read(verdict)
+    if known is not None:
+        backbone.sharing.refusal = known["not_shared"]
         return
     if any(hasattr(parameter, "ds_id") for parameter in policy.parameters()):  # partitioned by ZeRO-3
         raise SelfCheckError(
@@ -69,17 +80,40 @@ def check_family(policy: Any) -> None:
                 raise SelfCheckError(
                     f"As a policy, {type(policy).__name__} does not compute what the stock model computes. "
                     f"{clause}: off by {difference:.1e} of the largest value, where {allowed:.0e} is "
-                    f"rounding. Derived was {policy.family}. Pass native_inputs=True to give the stock model "
-                    "the native processor's tensors (nothing is shared then), or write a row: "
-                    "docs/adding-a-family.md."
+                    f"rounding. Derived was {policy.family}. {WAYS_ON}"
                 )
         backbone.sharing.refusal = refusal_to_share(policy)
+    except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, SelfCheckError):
+            raise
+        raise SelfCheckError(
+            f"As a policy, {type(policy).__name__} cannot be compared with the stock model: "
+            f"{type(error).__name__}: {error}. Derived was {policy.family}. {WAYS_ON}"
+        ) from error
     finally:
         vars(backbone).update(kept)  # what forwards left behind (rope_deltas)
         backbone.renew()
-    verdict.parent.mkdir(parents=True, exist_ok=True)
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
-    verdict.write_text(json.dumps(facts | {"not_shared": backbone.sharing.refusal}))
+    _keep(verdict, facts | {"not_shared": backbone.sharing.refusal})
+
+
+def _read(verdict: Path) -> dict[str, Any] | None:
+    """A verdict that was kept; None if there is none, or only half of one."""
+    try:
+        return json.loads(verdict.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _keep(verdict: Path, facts: Mapping[str, Any]) -> None:
+    """Write a verdict as a whole; without a place to write, the next process compares again."""
+    part = verdict.with_suffix(f".{os.getpid()}")
+    try:
+        verdict.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(facts))
+        part.replace(verdict)
+    except OSError as error:
+        logger.warning(f"Cannot keep the result of comparing {facts['model']} with stock: {error}")
 
 
 def compare(policy: Any) -> Iterator[tuple[str, float, float]]:

@@ -140,6 +140,15 @@ def test_rows_of_one_prompt_give_what_each_gives(model_type, twins):
 
 
 @every
+def test_native_pixels_give_what_stock_makes_of_them(twins):
+    """A trainer that was given the policy alone; images are recognised and prompts shared where known."""
+    rows = [one(), one(), two()]
+    batch = twins.native(rows) | {"use_cache": False}
+    twins.policy.base_model.sharing.mode = True
+    assert_equal(logits(twins.policy, batch), logits(twins.bare, batch))
+
+
+@every
 def test_swapping_images_swaps_the_answers(twins):
     cat, coffee = (last_logits(twins, one(name))[0] for name in ("cat", "coffee"))
     assert (cat - coffee).abs().max() > 1e-3 * cat.abs().max()

@@ -14,7 +14,7 @@ from transformers import (
 from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError, VLMFamily
 from hf_vlm_rl.families import FAMILIES
 from hf_vlm_rl.families.derive_inputs import derive_inputs
-from hf_vlm_rl.families.derive_parts import derive_parts, names_in
+from hf_vlm_rl.families.derive_parts import derive_parts, names_in, needs_native_inputs
 from hf_vlm_rl.loading.stock import complete_family, skeleton
 from tests.tiny import recipe
 
@@ -60,6 +60,8 @@ EXPECTED = {
     "smolvlm": IDEFICS,
     "mistral3": {},
     "paligemma": {"token_types": ("token_type_ids",), "prefix_attention": True, "needs_image": True},
+    # A tower that normalises over the batch.
+    "fast_vlm": {"native_inputs": True, "packs": False},
     # Two towers; modules beside the images' way; two kinds of token types; images in the last dimension.
     "deepseek_vl_hybrid": {
         "vision": ("model.vision_model", "model.high_res_vision_model"),
@@ -87,7 +89,7 @@ EXPECTED = {
 def test_a_row_is_derived_from_the_model_and_its_processor(model_type):
     made = recipe(model_type)
     model = skeleton(made.config)
-    derived = derive_parts(model) | derive_inputs(model, made.processor)
+    derived = derive_parts(model) | derive_inputs(model, made.processor, needs_native_inputs(model))
     expected = PLAIN | EXPECTED[model_type]
     options = derived.pop("processor_options")
     assert expected.pop("processor_options").items() <= options.items()

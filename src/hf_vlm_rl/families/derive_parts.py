@@ -7,6 +7,7 @@ from types import CodeType
 from typing import Any
 
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from transformers import PreTrainedModel
 
 from ..errors import UnsupportedModelError
@@ -73,9 +74,14 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
 
 
 def needs_native_inputs(model: nn.Module) -> bool:
-    """Whether a model takes pixels only: its backbone makes no image features apart, or takes none."""
+    """Whether a model must see the pixels of a batch as stock does.
+
+    Its backbone makes no image features apart, or takes none; or its tower normalises over the batch, so that
+    in training mode an image has other features in other company.
+    """
     accepted = inspect.signature(model.base_model.forward).parameters
-    return not hasattr(model.base_model, FEATURES) or "mm_encoder_outputs" not in accepted
+    apart = hasattr(model.base_model, FEATURES) and "mm_encoder_outputs" in accepted
+    return not apart or any(isinstance(module, _BatchNorm) for module in model.modules())
 
 
 def _parts_by_name(backbone: Any, decoder: nn.Module) -> dict[str, list[str]]:

@@ -38,8 +38,8 @@ QUESTIONS = ("What is this?", "Which of the colours is the brightest one?")
 WITHOUT_IMAGES = {"inputs_embeds", "position_ids", "logits"}
 
 WAYS_ON = (
-    "Pass native_inputs=True to give the stock model the native processor's tensors (nothing is shared then), "
-    "or write a row: docs/adding-a-family.md."
+    "Pass native_inputs=True to give the stock model the native processor's tensors (nothing is shared "
+    "then), or write a row: docs/adding-a-family.md."
 )
 
 # Part of a verdict's key: goes up when the check changes.

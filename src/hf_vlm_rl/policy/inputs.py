@@ -119,17 +119,23 @@ def model_inputs(
         # Of native pixels, the caller's own types.
         for name in family.token_types:
             if native is None or kwargs.get(name) is None:
-                inputs[name] = _token_types(backbone, name, input_ids, rows)
+                seen = kwargs.get("attention_mask") is not None
+                inputs[name] = _token_types(backbone, name, input_ids, rows, seen)
     return inputs
 
 
 def _token_types(
-    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages]
+    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages], masked: bool
 ) -> torch.Tensor:
-    """(B, T): of what kind each token is, under the backbone's name for it."""
+    """(B, T): of what kind each token is, under the backbone's name for it; `masked`: there is a mask."""
     processing = backbone.processing_class
     if backbone.family.prefix_attention:
-        return _prefix_types(input_ids, rows, processing.state.placeholder_id)
+        types = _prefix_types(input_ids, rows, processing.state.placeholder_id)
+        if not masked:
+            # Padding behind a row is seen then, and tokenizers give it type 0.
+            padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
+            types = types * (1 - padding)
+        return types
     types = token_types(processing, name, input_ids.tolist())
     return torch.tensor(types, dtype=torch.long, device=input_ids.device)
 

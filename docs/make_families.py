@@ -88,7 +88,7 @@ LOST_ADAPTERS = "PEFT does not find all tensors of its adapters again: merge bef
 SPECIAL = {
     **dict.fromkeys(("deepseek_ocr2", "inkling2"), LOST_ADAPTERS),
     "cosmos3_edge": "Adjacent images need text between them.",
-    "emu3": "Load it with `native_inputs=True`: images are padded to the largest of a batch.",
+    "emu3": "Native inputs: images are padded to the largest of a batch.",
     "fast_vlm": "Native inputs: its tower normalises over the batch while it trains.",
     "gemma3n": "Native inputs where its tower normalises over the batch. Towers that train in place fail.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
@@ -119,12 +119,10 @@ def boxes(family: Any) -> str:
 def facts(model_type: str) -> tuple[Any, str]:
     """The whole family of a class, and whether its rows share prompts."""
     from hf_vlm_rl import AutoVLMPolicy
-    from tests.conformance.every import NATIVE_INPUTS
     from tests.tiny import recipe
 
     made = recipe(model_type)
-    native_inputs = True if model_type in NATIVE_INPUTS else None
-    policy = AutoVLMPolicy.from_config(made.config, made.processor, native_inputs=native_inputs)
+    policy = AutoVLMPolicy.from_config(made.config, made.processor)
     refusal = policy.base_model.sharing.refusal
     # How far a random model is off says nothing of others.
     return policy.family, "yes" if refusal is None else f"no: {refusal.partition(' by ')[0]}"

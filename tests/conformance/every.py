@@ -2,7 +2,6 @@
 
 import functools
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,9 +19,6 @@ REFUSED: dict[str, str] = {
     "blip-2": "captions: its image token is no text, and it sees the first image of a row alone",
     "pp_chart2table": "its processor has no image token",
 }
-
-# Of these, the features of an image depend on its batch, and the policy gives stock the native tensors.
-NATIVE_INPUTS = {"emu3": "images of a batch are padded to the largest"}
 
 # In these, stock's own numbers depend on padding or on a row's place in the batch.
 STOCK_DIFFERS = {
@@ -101,8 +97,7 @@ def has_image(messages: list[dict]) -> bool:
 
 @functools.lru_cache(maxsize=2)  # all clauses of a class follow each other
 def load_twins(directory: str) -> Twins:
-    options = {"native_inputs": True} if Path(directory).name in NATIVE_INPUTS else {}
-    policy = AutoVLMPolicy.from_pretrained(directory, dtype="float32", **options).eval()
+    policy = AutoVLMPolicy.from_pretrained(directory, dtype="float32").eval()
     bare = auto_class(AutoConfig.from_pretrained(directory)).from_pretrained(directory, dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(directory, padding_side="left")
     processor.chat_template = processor.chat_template or processor.tokenizer.chat_template

@@ -22,7 +22,6 @@ from .cases import tickets, user
 from .every import (
     CLAIMED,
     LOST_ADAPTERS,
-    NATIVE_INPUTS,
     NO_ROOM_FOR_TICKETS,
     STOCK_DIFFERS,
     STOCK_FAILS_BACKWARD,
@@ -185,10 +184,7 @@ def test_an_adapter_loads_on_the_stock_model_and_as_a_policy(model_type, twins, 
     trained = logits(model.eval(), twins.tickets([one()]))
     stock = PeftModel.from_pretrained(copy.deepcopy(twins.bare), tmp_path).eval()
     assert_equal(trained, logits(stock, twins.native([one()])))
-    options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
-    again = AutoVLMPolicy.from_pretrained(
-        tmp_path, base_model=checkpoint(model_type), dtype="float32", **options
-    )
+    again = AutoVLMPolicy.from_pretrained(tmp_path, base_model=checkpoint(model_type), dtype="float32")
     assert_equal(logits(again.eval(), tickets(again.processing_class, [one()])), trained)
 
 

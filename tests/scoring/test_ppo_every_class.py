@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMValueModel
-from tests.conformance.every import NATIVE_INPUTS, NO_ROOM_FOR_TICKETS, STOCK_DIFFERS, none, one, two
+from tests.conformance.every import NO_ROOM_FOR_TICKETS, STOCK_DIFFERS, none, one, two
 from tests.scoring.runs import log, ppo, with_adapter
 from tests.trainers.runs import parameters
 from tests.trainers.test_every_class import CLASSES, RANDOM
@@ -26,8 +26,7 @@ IMPOSSIBLE = {
     "model_type", [name for name in CLASSES if name not in IMPOSSIBLE | NO_ROOM_FOR_TICKETS]
 )
 def test_ppo(model_type, checkpoint, tmp_path):
-    options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
-    policy = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32", **options)
+    policy = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
     processing = policy.processing_class
     value = AutoVLMValueModel.from_pretrained(
         checkpoint(model_type), processing_class=processing, dtype="float32"

@@ -11,7 +11,7 @@ import pytest
 from packaging.version import Version
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.conformance.every import CLAIMED, NATIVE_INPUTS, STOCK_DIFFERS, TEXT_APART, WITHOUT_ROUTER_LOSS
+from tests.conformance.every import CLAIMED, STOCK_DIFFERS, TEXT_APART, WITHOUT_ROUTER_LOSS
 from tests.tiny import FAMILIES, NEWER
 from tests.trainers.runs import (
     cat,
@@ -56,8 +56,7 @@ every = pytest.mark.parametrize("model_type", CLASSES)
 def policy(model_type, checkpoint):
     if model_type in WITHOUT_BACKBONE and Version(version("trl")) >= Version("1.15"):
         pytest.skip("TRL >= 1.15 reads hidden states of a backbone without a head, of the stock model too")
-    options = {"native_inputs": True} if model_type in NATIVE_INPUTS else {}
-    return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32", **options)
+    return AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
 
 
 def prompts(policy) -> list[dict]:

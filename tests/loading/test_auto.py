@@ -11,6 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
+from hf_vlm_rl.loading.image_options import with_options
 from tests.images import photo
 
 WIDE = photo("coffee", (600, 160))
@@ -83,6 +84,19 @@ def test_a_tokenizer_in_place_of_a_processor_is_refused(checkpoint):
     tokenizer = AutoTokenizer.from_pretrained(directory)
     with pytest.raises(UnsupportedModelError, match=r"Got a Qwen2Tokenizer.*Expected its processor"):
         AutoVLMPolicy.from_config(AutoConfig.from_pretrained(directory), tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("family", "options"),
+    [("internvl", {"min_patches": 2, "max_patches": 3}), ("qwen2_5_vl", {"max_pixels": 30000})],
+)
+def test_options_are_set_as_if_the_checkpoint_were_read_with_them(checkpoint, family, options):
+    read = AutoProcessor.from_pretrained(checkpoint(family), **options).image_processor
+    made = with_options(AutoProcessor.from_pretrained(checkpoint(family)).image_processor, options)
+    assert type(made) is type(read)
+    assert {name: repr(value) for name, value in vars(made).items()} == {
+        name: repr(value) for name, value in vars(read).items()
+    }
 
 
 def test_the_class_itself_cannot_be_instantiated():

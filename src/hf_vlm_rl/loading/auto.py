@@ -17,7 +17,7 @@ from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
 from .formats import ORIGINAL_FORMATS
-from .image_options import check_bounds, image_options
+from .image_options import check_bounds, image_options, with_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
@@ -194,24 +194,19 @@ def _load(
     kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
     if original:
-        open_checkpoint = functools.partial(original.module.open_checkpoint, source, config_dict, located)
-        checkpoint = open_checkpoint()
+        checkpoint = original.module.open_checkpoint(source, config_dict, located)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:
             config = load_config(config_dict, source, hub)
         load = functools.partial(chat_class(config).from_pretrained, source, **hub)
         # Saved copies of original formats' processors resize otherwise, so adapters' copies are for others.
-        read_processor = functools.partial(load_processor, *(processor_at or (source, hub)))
-        processor = read_processor()
+        processor = load_processor(*(processor_at or (source, hub)))
         if processor_at is not None:
             check_processor(processor, config, processor_at[0], source)
     family = complete_family(skeleton(config), processor, native_inputs)
-    native_options = image_options(family, options)
-    if native_options:
-        processor = (
-            open_checkpoint(**native_options).processor if original else read_processor(native_options)
-        )
+    if native_options := image_options(family, options):
+        processor.image_processor = with_options(processor.image_processor, native_options)
     check_bounds(processor.image_processor, family, options)
     processing_class = make_processing_class(processor, config, family, image_store)
     model = load(config=config, **decoder_only(kwargs, family))

@@ -11,7 +11,7 @@ class OriginalFormat:
 
     Attributes:
         family: `model_type` of the transformers model that the weights go into.
-        package: Subpackage with `open_checkpoint(source, stored, located, **image_options)`, which
+        package: Subpackage with `open_checkpoint(source, stored, located)`, which
             returns an object with `config`, `processor` and `load_model(**kwargs)`; and with
             `read_headers(source, stored, located)`, which returns config and processor and leaves the
             weights where they are.

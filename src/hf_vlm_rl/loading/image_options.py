@@ -39,6 +39,16 @@ def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[
     return {family.processor_options[name]: value for name, value in chosen.items()}
 
 
+def with_options(image_processor: Any, options: Mapping[str, int]) -> Any:
+    """A native image processor with other settings, as if its checkpoint were read with them.
+
+    Args:
+        image_processor: The native one, which is left as it is.
+        options: From `image_options`.
+    """
+    return type(image_processor).from_dict(image_processor.to_dict(), **options)
+
+
 def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, int | None]) -> None:
     """Refuse a smallest size above the largest: the native image processors then resize to either.
 
@@ -63,7 +73,6 @@ def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, 
 
 def _value(image_processor: Any, name: str, native_name: str) -> int | None:
     # Which of the two a native image processor has depends on its class.
-    # Which settings there are differs between image processors.
     value = getattr(image_processor, native_name, None)
     if value is None and name in _IN_SIZE:
         value = getattr(image_processor.size, _IN_SIZE[name], None)

@@ -26,26 +26,18 @@ from ..processing.tokenizer import VLMTokenizer
 from .location import file_arguments
 from .remote_code import has_code, imported_class, load_remote_config
 
-# Of an older transformers and a newer name, the first that has the type.
+# Model type to the class with a language-model head; some types stand in one of transformers' tables only.
 CHAT_MODELS = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 
-def load_processor(source: str, hub: Mapping[str, Any], options: Mapping[str, int] | None = None) -> Any:
+def load_processor(source: str, hub: Mapping[str, Any]) -> Any:
     """A checkpoint's native processor, padding on the left.
 
     Args:
         source: Hub id or directory.
         hub: `HUB_ARGUMENTS`.
-        options: Image options under the image processor's own names.
     """
-    options = options or {}
-    processor = AutoProcessor.from_pretrained(
-        source, padding_side="left", truncation_side="left", **options, **hub
-    )
-    for name in options:
-        # Every part got them; the tokenizer would save them and repeat them with each call.
-        processor.tokenizer.init_kwargs.pop(name, None)
-    return processor
+    return AutoProcessor.from_pretrained(source, padding_side="left", truncation_side="left", **hub)
 
 
 def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:

@@ -26,18 +26,18 @@ def make_processing_class(
     """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
 
     Args:
-        processor: The checkpoint's own processor. One that is re-typed already comes back as is.
+        processor: The checkpoint's own processor, of which `family` was derived (`check_native`,
+            `adopt_template`). One that is re-typed already comes back as is.
         config: The model's config.
         family: The model's row.
         image_store: Default: the process-wide store.
 
     Raises:
-        UnsupportedModelError: If `processor` is no multimodal processor.
+        UnsupportedModelError: If its prompts do not say where an image is, or it writes ids by rules of its
+            own that depend on a row's other images.
     """
     if isinstance(processor, VLMTokenizer):
         return processor
-    check_native(processor, family.model_type)
-    adopt_template(processor)
     tokenizer, image_token = processor.tokenizer, image_token_id(config, processor)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token

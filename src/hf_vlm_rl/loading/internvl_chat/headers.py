@@ -25,7 +25,7 @@ def read_headers(
         located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
     """
     files = Files(source, located)
-    processor = make_processor(files, stored, {})
+    processor = make_processor(files, stored)
     # `open_checkpoint` would download the weights to see whether there is a head among them.
     head = not set(HEAD_KEYS).isdisjoint(_tensor_names(files))
     return convert_config(stored, processor.image_token_id, head, source), processor

@@ -68,16 +68,13 @@ def generation_config(files: Files, tokenizer: Any) -> GenerationConfig:
     return GenerationConfig(**kept | ids)
 
 
-def open_checkpoint(
-    source: str, stored: Mapping[str, Any], located: Mapping[str, Any], **options: int
-) -> Checkpoint:
+def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str, Any]) -> Checkpoint:
     """Read everything but the weights.
 
     Args:
         source: Hub id or directory.
         stored: Its config.json.
         located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
-        **options: Settings of the image processor that replace the checkpoint's.
 
     Raises:
         CheckpointError: If a file is missing or damaged.
@@ -86,6 +83,6 @@ def open_checkpoint(
     files = Files(source, located)
     backbone_of(stored, source)
     conversation_for(chat_options(stored)["template"], source)
-    processor = make_processor(files, stored, options)
+    processor = make_processor(files, stored)
     config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
     return Checkpoint(config, processor, files, stored)

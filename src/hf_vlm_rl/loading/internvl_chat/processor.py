@@ -28,13 +28,12 @@ class TilesOnly(GotOcr2ImageProcessorPil):
         return count - 1 if count > 1 else count
 
 
-def make_processor(files: Files, stored: Mapping[str, Any], options: Mapping[str, int]) -> InternVLProcessor:
+def make_processor(files: Files, stored: Mapping[str, Any]) -> InternVLProcessor:
     """Build the processor.
 
     Args:
         files: The checkpoint.
         stored: Its config.json.
-        options: Settings of the image processor that replace the checkpoint's.
 
     Raises:
         CheckpointError: If a file of the tokenizer is missing or damaged.
@@ -46,7 +45,7 @@ def make_processor(files: Files, stored: Mapping[str, Any], options: Mapping[str
     side = tile_size(stored)
     pixels = {"size": {"height": side, "width": side}, "image_mean": MEAN, "image_std": STD}
     return InternVLProcessor(
-        _image_processor(chat, pixels, options),
+        _image_processor(chat, pixels),
         make_tokenizer(files, conversation, stored["llm_config"]["vocab_size"]),
         InternVLVideoProcessor(**pixels),
         image_seq_length=tokens_per_tile(stored),
@@ -54,20 +53,18 @@ def make_processor(files: Files, stored: Mapping[str, Any], options: Mapping[str
     )
 
 
-def _image_processor(
-    chat: Mapping[str, Any], pixels: Mapping[str, Any], options: Mapping[str, int]
-) -> GotOcr2ImageProcessorPil:
+def _image_processor(chat: Mapping[str, Any], pixels: Mapping[str, Any]) -> GotOcr2ImageProcessorPil:
     # InternVLProcessor always asks for tiles: only a limit of one keeps an image whole.
     dynamic = chat["dynamic_image_size"]
     tiles = {
         "crop_to_patches": True,
         "min_patches": chat["min_dynamic_patch"] if dynamic else 1,
         "max_patches": chat["max_dynamic_patch"] if dynamic else 1,
-    } | options
+    }
     if not 1 <= tiles["min_patches"] <= tiles["max_patches"]:
         raise ValueError(
-            f"Got min_tiles={tiles['min_patches']} and max_tiles={tiles['max_patches']} (from the "
-            "arguments, or min/max_dynamic_patch of config.json). Expected 1 <= min_tiles <= max_tiles."
+            f"Got min_tiles={tiles['min_patches']} and max_tiles={tiles['max_patches']} (from "
+            "min/max_dynamic_patch of config.json). Expected 1 <= min_tiles <= max_tiles."
         )
     kind = GotOcr2ImageProcessorPil if chat["use_thumbnail"] else TilesOnly
     # Pillow's resampling is the original's; torchvision's differs by up to two of 255 steps.

@@ -49,11 +49,10 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
     named = names_in(type(backbone), FEATURES)
     if decoder is not backbone:
         # A few forwards project the features themselves; what sound comes through is called so.
-        named += [name for name in _names(_code(type(backbone), "forward")) if "audio" not in name]
-    text = (decoder, backbone.get_input_embeddings(), backbone.get_output_embeddings())
-    holders = {name for name, module in children.items() if any(part is decoder for part in module.modules())}
-    used = [name for name in dict.fromkeys(named) if name in children.keys() - holders]
-    used = [name for name in used if children[name] not in text]
+        forward = next(_definitions(type(backbone), "forward"))
+        named += [name for name in _names(forward) if "audio" not in name]
+    text = {name for name, module in children.items() if _is_text(backbone, module, decoder)}
+    used = [name for name in dict.fromkeys(named) if name in children.keys() - text]
     towers = _towers(backbone, used)
     prefix = paths[id(backbone)]
     projectors = [name for name in used if name not in towers and _has_weights(children[name])]
@@ -116,18 +115,16 @@ def _parts_by_name(backbone: Any, decoder: nn.Module) -> dict[str, list[str]]:
 
 
 def _is_text(backbone: Any, module: nn.Module, decoder: nn.Module) -> bool:
-    text = (decoder, backbone.get_input_embeddings())
+    """Whether a module is or holds the decoder, its embeddings or its head."""
+    text = (decoder, backbone.get_input_embeddings(), backbone.get_output_embeddings())
     return any(part is each for part in module.modules() for each in text)
 
 
 def _decoder(backbone: Any) -> nn.Module:
     """The text decoder without a head."""
     decoder = backbone.get_decoder()
-    if (
-        decoder is backbone
-        or not isinstance(decoder, PreTrainedModel)
-        or decoder.get_output_embeddings() is None
-    ):
+    whole = isinstance(decoder, PreTrainedModel) and decoder.get_output_embeddings() is not None
+    if decoder is backbone or not whole:
         return decoder
     # Some backbones hold a whole language model, with a head: the child with the embeddings is its decoder.
     embeddings = decoder.get_input_embeddings()
@@ -160,10 +157,6 @@ def _definitions(kind: type, method: str) -> Iterator[CodeType]:
                 return
 
 
-def _code(kind: type, method: str) -> CodeType:
-    return inspect.unwrap(getattr(kind, method)).__code__
-
-
 def _names(code: CodeType) -> list[str]:
     """The names in a function and in the comprehensions and functions inside it."""
     inside = [constant for constant in code.co_consts if isinstance(constant, CodeType)]
@@ -192,13 +185,11 @@ def _towers(backbone: Any, used: list[str]) -> list[str]:
 
 def _rest(backbone: Any, used: set[str], decoder: nn.Module) -> list[str]:
     """Children of the backbone that have weights, and neither make image features nor hold the decoder."""
-    embeddings = backbone.get_input_embeddings()
-    rest = []
-    for name, module in backbone.named_children():
-        holds = any(part is decoder or part is embeddings for part in module.modules())
-        if name not in used and not holds and _has_weights(module):
-            rest.append(name)
-    return rest
+    return [
+        name
+        for name, module in backbone.named_children()
+        if name not in used and _has_weights(module) and not _is_text(backbone, module, decoder)
+    ]
 
 
 def _takes_pixels(module: nn.Module) -> bool:

@@ -1,6 +1,7 @@
 """What is derived of a model: the twelve families' rows, and classes that nobody wrote a row for."""
 
 import pytest
+import torch
 from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
@@ -13,10 +14,10 @@ from transformers import (
 
 from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError, VLMFamily
 from hf_vlm_rl.families import FAMILIES
-from hf_vlm_rl.families.derive_inputs import derive_inputs
+from hf_vlm_rl.families.derive_inputs import derive_inputs, token_types
 from hf_vlm_rl.families.derive_parts import derive_parts, names_in, needs_native_inputs
 from hf_vlm_rl.loading.stock import complete_family, skeleton
-from tests.tiny import recipe
+from tests.tiny import EVERY, recipe
 
 QWEN = {
     "vision": ("model.visual",),
@@ -94,6 +95,19 @@ def test_a_row_is_derived_from_the_model_and_its_processor(model_type):
     options = derived.pop("processor_options")
     assert expected.pop("processor_options").items() <= options.items()
     assert derived == expected
+
+
+@pytest.mark.parametrize("model_type", EVERY)
+def test_token_types_are_those_of_the_native_processor(model_type):
+    """Made on the ids' device where the processor has the general function, which is the slow twin."""
+    processor = recipe(model_type).processor
+    ids = torch.arange(len(processor.tokenizer)).repeat(2).view(2, -1)
+    for name in ("mm_token_type_ids", "moe_mm_token_type_ids"):
+        try:
+            expected = getattr(processor, f"create_{name}", processor.create_mm_token_type_ids)(ids.tolist())
+        except TypeError:  # Idefics' own function wants the lengths of images; its models take no types
+            continue
+        assert torch.equal(token_types(processor, name, ids), torch.tensor(expected))
 
 
 @pytest.mark.parametrize("model_type", FAMILIES)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
+from transformers import ProcessorMixin
 
 from ..errors import UnsupportedModelError
 from .derive_parts import FEATURES
@@ -101,7 +102,7 @@ def _token_types(
         if name not in batch:
             continue
         types = torch.as_tensor(batch[name])
-        if torch.equal(types, torch.as_tensor(token_types(processor, name, batch["input_ids"].tolist()))):
+        if torch.equal(types, token_types(processor, name, batch["input_ids"])):
             continue
         if bool((types == 0).all()) and bool((batch["input_ids"] == placeholder).any()):
             prefix = True
@@ -113,11 +114,19 @@ def _token_types(
     return names, prefix
 
 
-def token_types(processor: Any, name: str, ids: list[list[int]]) -> Any:
-    """What the native processor says of each token of some ids, under the backbone's name for it."""
+def token_types(processor: Any, name: str, ids: torch.Tensor) -> torch.Tensor:
+    """(B, T): what the native processor says of each token of `ids`, under the backbone's name for it."""
     # Processors have a function of their own for some names, and the general one for the others.
     create = getattr(processor, f"create_{name}", None) or processor.create_mm_token_type_ids
-    return create(ids)
+    if getattr(create, "__func__", None) is not ProcessorMixin.create_mm_token_type_ids:
+        return torch.tensor(create(ids.tolist()), dtype=torch.long, device=ids.device)
+    # The general one, without leaving the device: training calls it in every forward.
+    types = torch.zeros_like(ids, dtype=torch.long)
+    kinds = (processor.image_token_ids, processor.video_token_ids, processor.audio_token_ids)
+    for kind, tokens in enumerate(kinds, start=1):
+        known = [token for token in tokens if token is not None]
+        types[torch.isin(ids, torch.tensor(known, dtype=ids.dtype, device=ids.device))] = kind
+    return types
 
 
 def _companions(backbone: Any, batch: Mapping[str, Any], types: tuple[str, ...]) -> tuple[str, ...]:

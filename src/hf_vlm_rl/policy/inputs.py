@@ -64,7 +64,8 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
 def _wants_types(backbone: Any) -> bool:
     """Whether a backbone may ask for token types of text, too: some do in training mode."""
     family = backbone.family
-    return backbone.training and not family.grids and not family.prefix_attention
+    asks = bool(family.token_types) and not family.grids and not family.prefix_attention
+    return backbone.training and asks
 
 
 def model_inputs(
@@ -136,8 +137,7 @@ def _token_types(
             padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
             types = types * (1 - padding)
         return types
-    types = token_types(processing, name, input_ids.tolist())
-    return torch.tensor(types, dtype=torch.long, device=input_ids.device)
+    return token_types(processing, name, input_ids)
 
 
 def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:

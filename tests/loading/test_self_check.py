@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import json
 
 import pytest
@@ -12,6 +13,8 @@ from hf_vlm_rl.errors import SelfCheckError
 from hf_vlm_rl.loading import self_check
 from hf_vlm_rl.loading.meta import policy_on_meta, read_checkpoint
 from hf_vlm_rl.loading.self_check import check_family, compare, stock_batch_effect
+from tests.conformance.cases import tickets, user
+from tests.images import photo
 
 
 @pytest.fixture(autouse=True)
@@ -99,6 +102,23 @@ def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypat
 def test_what_it_says_of_sharing_is_kept_too(load):
     assert "sliding_attention" in load("gemma4").base_model.sharing.refusal
     assert "sliding_attention" in load("gemma4").base_model.sharing.refusal
+
+
+def test_images_that_cannot_be_told_apart_go_one_by_one_from_the_first_forward_on(load, monkeypatch):
+    rows = [user("What is it?", photo(name, (112, 112))) for name in ("cat", "coffee")]
+    for _ in range(2):  # found by the check, then kept with its verdict
+        policy = load("ovis2", dtype="float32")
+        assert not policy.family.packs
+        calls, encode = [], policy.base_model.get_image_features
+
+        @functools.wraps(encode)
+        def counted(*args, calls=calls, encode=encode, **kwargs):
+            calls.append(len(kwargs["pixel_values"]))
+            return encode(*args, **kwargs)
+
+        monkeypatch.setattr(policy.base_model, "get_image_features", counted)
+        policy(**tickets(policy.processing_class, rows))
+        assert calls == [1, 1]
 
 
 def test_half_a_verdict_is_none(load, verdicts):

@@ -20,6 +20,7 @@ from transformers.utils import logging
 from ..errors import SelfCheckError
 from ..families.derive_inputs import TALL, WIDE, noise, prompt, token_types
 from ..policy.eval_mode import evaluating
+from ..policy.image_features import tensors_in
 from ..processing.images.disk import default_directory
 
 logger = logging.get_logger(__name__)
@@ -43,7 +44,7 @@ WAYS_ON = (
 )
 
 # Part of a verdict's key: goes up when the check changes.
-VERSION = 1
+VERSION = 2
 
 
 class _Arrived(Exception):
@@ -66,6 +67,8 @@ def check_family(policy: Any) -> None:
     known = _read(verdict)
     if known is not None:
         backbone.sharing.refusal = known["not_shared"]
+        if not known["packs"]:
+            policy.processing_class.state.pack_no_images()
         return
     if any(hasattr(parameter, "ds_id") for parameter in policy.parameters()):  # partitioned by ZeRO-3
         raise SelfCheckError(
@@ -94,7 +97,8 @@ def check_family(policy: Any) -> None:
         vars(backbone).update(kept)  # what forwards left behind (rope_deltas)
         backbone.renew()
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
-    _keep(verdict, facts | {"not_shared": backbone.sharing.refusal})
+    # Whether images go through the tower together shows in the check, too: ranks must not find out later.
+    _keep(verdict, facts | {"not_shared": backbone.sharing.refusal, "packs": policy.family.packs})
 
 
 def _read(verdict: Path) -> dict[str, Any] | None:
@@ -224,11 +228,10 @@ def _stock(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
     """What the stock model is given: pixels in its dtype, and the token types that it asks for."""
     processing = policy.processing_class
     missing = [name for name in policy.family.token_types if name not in batch]
-    types = {name: token_types(processing, name, batch["input_ids"].tolist()) for name in missing}
+    types = {name: token_types(processing, name, batch["input_ids"]) for name in missing}
     tensors = {name: value for name, value in batch.items() if isinstance(value, torch.Tensor)}
     cast = {name: value.to(policy.dtype) for name, value in tensors.items() if value.is_floating_point()}
-    made = {name: torch.tensor(value, device=policy.device) for name, value in types.items()}
-    return {**batch, **cast, **made}
+    return {**batch, **cast, **types}
 
 
 def _arguments(policy: Any, batch: Mapping[str, Any], whole: bool) -> dict[str, Any]:
@@ -251,7 +254,9 @@ def _watched(policy: Any, arrived: dict[str, Any], whole: bool) -> Iterator[None
     """Note the tensors that the decoder is called with."""
 
     def note(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        arrived.update({name: value for name, value in kwargs.items() if _has_tensors(value)})
+        arrived.update(
+            {name: value for name, value in kwargs.items() if any(True for _ in tensors_in(value))}
+        )
         if not whole:
             raise _Arrived
 
@@ -266,24 +271,9 @@ def _watched(policy: Any, arrived: dict[str, Any], whole: bool) -> Iterator[None
         handle.remove()
 
 
-def _has_tensors(value: Any) -> bool:
-    return next(_tensors(value), None) is not None
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _tensors(item)
-
-
 def _difference(found: Any, expected: Any, mask: torch.Tensor) -> float:
     """How far two arguments are apart, as a share of the largest value; padding aside."""
-    pairs = [list(_tensors(found)), list(_tensors(expected))]
+    pairs = [list(tensors_in(found)), list(tensors_in(expected))]
     if [tensor.shape for tensor in pairs[0]] != [tensor.shape for tensor in pairs[1]]:
         return torch.inf
     worst = 0.0

@@ -131,8 +131,11 @@ def _encode(backbone: Any, images: list[ProcessedImage], options: Mapping[str, A
     """Features of images that may go through the tower together."""
     output = _forward(backbone, images, options)
     made = features_of_each(output, backbone.fields_read, [image.tokens for image in images], len(images))
-    # The output does not tell where an image ends: once more, one by one.
-    return made or [feature for image in images for feature in _encode(backbone, [image], options)]
+    if made is None:
+        # The output does not tell where an image ends: from here on, one by one.
+        backbone.processing_class.state.pack_no_images()
+        made = [feature for image in images for feature in _encode(backbone, [image], options)]
+    return made
 
 
 def _batches(images: dict[int, ProcessedImage], packs: bool) -> list[list[int]]:

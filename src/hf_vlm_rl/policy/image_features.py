@@ -45,7 +45,7 @@ class Features:
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """All tensors of the features."""
-        return tensors_in(tuple(self.fields.values()))
+        return tensors_in(self.fields)
 
     def clone(self) -> Self:
         """A copy that shares no memory."""
@@ -142,10 +142,12 @@ def _fields(output: ModelOutput, read: Collection[str]) -> dict[str, Field]:
     }
 
 
-def tensors_in(value: Field) -> Iterator[torch.Tensor]:
-    """The tensors of a field, in order."""
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """The tensors in lists, tuples and mappings, in order."""
     if isinstance(value, torch.Tensor):
         yield value
+    elif isinstance(value, Mapping):
+        yield from tensors_in(tuple(value.values()))
     elif isinstance(value, list | tuple):
         for item in value:
             yield from tensors_in(item)

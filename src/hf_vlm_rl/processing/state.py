@@ -1,6 +1,7 @@
 """What a processing class knows beyond the native processor: one object, one attribute."""
 
 import operator
+from dataclasses import replace
 from typing import Any, Self
 
 from ..families import VLMFamily
@@ -59,6 +60,10 @@ class ProcessingState:
         self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
             PROCESSED_BYTES, operator.attrgetter("nbytes")
         )
+
+    def pack_no_images(self) -> None:
+        """Send images through the tower one by one: its output does not tell where one of several ends."""
+        self.family = replace(self.family, packs=False)
 
     # Copies of a policy share the caches; a worker's copy starts with empty ones.
     def __deepcopy__(self, memo: dict) -> Self:

@@ -26,9 +26,10 @@ of `make test`, and all of them in `make test-families`.
 A family without a written row is compared with its stock model when a checkpoint is loaded for the first
 time; `hf-vlm-rl check MODEL --weights` says by how much it is off.
 
-"shares prompts" says whether rows of one prompt go through the decoder once, or why not. "boxes" is how
-the makers' models write one, here the left half of an image of 640 x 480 pixels; "-" where they document
-none. See [rewards.md](rewards.md).
+"shares prompts" says how rows of one prompt go through the decoder in training
+([ways](performance.md#how-rows-share)), or why they do not. "boxes" is how the makers' models write one,
+here the left half of an image of 640 x 480 pixels; "-" where they document none. See
+[rewards.md](rewards.md).
 
 | `model_type` | row | shares prompts | image options | boxes | what is special |
 |---|---|---|---|---|---|
@@ -117,15 +118,15 @@ def boxes(family: Any) -> str:
 
 
 def facts(model_type: str) -> tuple[Any, str]:
-    """The whole family of a class, and whether its rows share prompts."""
+    """The whole family of a class, and how its rows share prompts, or why not."""
     from hf_vlm_rl import AutoVLMPolicy
     from tests.tiny import recipe
 
     made = recipe(model_type)
     policy = AutoVLMPolicy.from_config(made.config, made.processor)
-    refusal = policy.base_model.sharing.refusal
+    refusal, way = policy.base_model.sharing.refusal, policy.sharing_report()["way"]
     # How far a random model is off says nothing of others.
-    return policy.family, "yes" if refusal is None else f"no: {refusal.partition(' by ')[0]}"
+    return policy.family, way if refusal is None else f"no: {refusal.partition(' by ')[0]}"
 
 
 def page() -> str:

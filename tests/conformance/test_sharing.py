@@ -10,11 +10,9 @@ from .cases import ALL, images_of, no_image, one_image, tickets, two_images
 # Packed and padded batches sum in other orders; both are within this of a float64 run.
 ATOL = 5e-5
 
-REFUSED = {
-    "gemma3": "both directions",
-    "paligemma": "both directions",
-}
-SHARED = [family for family in ALL if family not in REFUSED]
+# A cache with windows, or of tokens that see each other in both directions, is no shared one.
+NOT_PREFILLED = ("gemma3", "paligemma")
+PREFILLED = [family for family in ALL if family not in NOT_PREFILLED]
 
 
 def group(policy, rows, completions=3, order=None, seed=0):
@@ -76,12 +74,9 @@ def test_log_probs_with_sharing_equal_those_without(family, policy_for):
 
     for found, expected in zip(run(True), run(False), strict=True):
         torch.testing.assert_close(found, expected, atol=ATOL, rtol=1e-4)
-    report = policy.sharing_report()
-    if family in REFUSED:
-        assert REFUSED[family] in next(iter(report["not_shared"]))
-    else:
-        assert report["not_shared"] == {}
-        assert report["tokens_computed"] < 0.6 * report["tokens"]
+    report = with_sharing(policy, True).sharing_report()
+    assert (report["way"], report["not_shared"]) == ("packed", {})
+    assert report["tokens_computed"] < 0.6 * report["tokens"]
 
 
 def gradients(policy, batch, mode):
@@ -100,7 +95,7 @@ def assert_equal_gradients(found, expected):
         assert (found[name] - gradient).abs().max() < 1e-4 * scale, name
 
 
-@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("family", ALL)
 def test_gradients_of_all_weights_equal_those_without(family, policy_for):
     runs = []
     for mode in (True, False):
@@ -112,7 +107,7 @@ def test_gradients_of_all_weights_equal_those_without(family, policy_for):
 
 
 @pytest.mark.parametrize("checkpointing", [None, False, True], ids=["plain", "non-reentrant", "reentrant"])
-@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("family", ALL)
 def test_lora_gradients_equal_those_without(family, checkpointing, policy_for):
     """With gradient checkpointing the layers run again in the backward, on the same packing."""
     runs = []
@@ -153,7 +148,7 @@ def test_equal_ids_with_different_images_share_nothing_but_what_comes_before(fam
     assert (found[0] - found[2]).abs().max() > 1e-2
 
 
-@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("family", ALL)
 def test_flush_left_pairs_share_their_prompt(family, policy_for):
     """DPO's batch: chosen rows, then rejected rows, right-padded."""
     policy = policy_for(family)
@@ -189,7 +184,7 @@ def test_half_precision_is_as_near_to_the_truth_as_without_sharing(family, polic
     assert 0 < shared < 1.1 * plain
 
 
-def test_a_decoder_that_fails_the_self_check_does_not_share(policy_for, caplog):
+def test_a_decoder_that_fails_the_self_check_goes_on_a_cache(policy_for, caplog):
     """As a model whose attention does not read its arguments as ours does."""
     policy = with_sharing(policy_for("internvl"), True)
     batch = group(policy, [one_image()])
@@ -197,12 +192,41 @@ def test_a_decoder_that_fails_the_self_check_does_not_share(policy_for, caplog):
         expected = with_sharing(policy_for("internvl"), False)(**batch, use_cache=False).logits
     attention = policy.model.language_model.layers[1].self_attn
     attention.__class__ = type(attention)._stock_class
-    with torch.no_grad():
-        found = policy(**batch, use_cache=False).logits
-    assert torch.equal(found, expected)
-    (reason,) = policy.sharing_report()["not_shared"]
-    assert "self-check failed" in reason
+    mask = batch["attention_mask"].bool()
+    for way in ("not in this forward", "on a cache"):
+        with torch.no_grad():
+            found = policy(**batch, use_cache=False).logits
+        torch.testing.assert_close(found[mask], expected[mask], atol=ATOL, rtol=1e-4)
+        report = policy.sharing_report()
+        assert (report["tokens"] > 0) == (way == "on a cache")
+        assert report["way"] == "cached"
+        (reason,) = report["not_shared"]
+        assert "self-check failed" in reason
     assert "self-check failed" in caplog.text
+
+
+def test_a_decoder_that_fails_it_both_ways_shares_nothing(policy_for, caplog):
+    """As a model that takes no cache, besides."""
+    policy = with_sharing(policy_for("internvl"), True)
+    batch = group(policy, [one_image()])
+    with torch.no_grad():
+        expected = with_sharing(policy_for("internvl"), False)(**batch, use_cache=False).logits
+    attention = policy.model.language_model.layers[1].self_attn
+    stock = type(attention)._stock_class
+
+    class Forgetful(stock):
+        def forward(self, *args, past_key_values=None, **kwargs):
+            return super().forward(*args, **kwargs)
+
+    attention.__class__ = Forgetful
+    mask = batch["attention_mask"].bool()
+    for _ in range(3):
+        with torch.no_grad():
+            found = policy(**batch, use_cache=False).logits
+        torch.testing.assert_close(found[mask], expected[mask], atol=ATOL, rtol=1e-4)
+    report = policy.sharing_report()
+    assert (report["tokens"], report["way"]) == (0, None)
+    assert "will not share their prompts" in caplog.text
 
 
 def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
@@ -289,11 +313,11 @@ def test_prefilling_distinct_prompts_once_changes_no_answer(family, do_sample, p
     report = policy.sharing_report()
     distinct = 2 if family == "paligemma" else 3
     assert (report["prompts"], report["prompts_prefilled"]) == (
-        (0, 0) if family in REFUSED else (6, distinct)
+        (0, 0) if family in NOT_PREFILLED else (6, distinct)
     )
 
 
-@pytest.mark.parametrize("family", SHARED)
+@pytest.mark.parametrize("family", PREFILLED)
 def test_prefilling_text_prompts_once_changes_no_answer(family, policy_for):
     policy = policy_for(family)
     longer = no_image()

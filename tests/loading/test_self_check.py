@@ -73,15 +73,21 @@ def self_check_joined():
     return joined
 
 
-def test_a_model_that_shares_wrongly_does_not_share(load, monkeypatch):
+def test_a_model_that_shares_wrongly_shares_in_another_way_or_not(load, monkeypatch):
     policy = load("kimi_k25", dtype="float32")
     assert policy.base_model.sharing.refusal is None
     monkeypatch.setattr(
         "hf_vlm_rl.policy.sharing.decoder.unpack",
         lambda layout, packed: torch.ones(*layout.shape, packed.shape[-1]),
     )
-    monkeypatch.setattr("hf_vlm_rl.policy.sharing.share.disagreement", lambda decoder: None)
+    monkeypatch.setattr("hf_vlm_rl.policy.sharing.share.disagreement", lambda decoder, way: None)
+    assert self_check.refusal_to_share(policy) is None
+    assert policy.sharing_report()["way"] == "cached"
+    monkeypatch.setattr(
+        "hf_vlm_rl.policy.sharing.cached.later_masks", lambda mask, column, shape, cache: torch.zeros(shape)
+    )
     assert "rows with one prompt differ by" in self_check.refusal_to_share(policy)
+    assert policy.sharing_report()["way"] is None
 
 
 def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypatch):
@@ -100,8 +106,9 @@ def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypat
 
 
 def test_what_it_says_of_sharing_is_kept_too(load):
-    assert "sliding_attention" in load("gemma4").base_model.sharing.refusal
-    assert "sliding_attention" in load("gemma4").base_model.sharing.refusal
+    for _ in range(2):
+        assert "rows with one prompt differ" in load("hunyuan_vl", dtype="float32").base_model.sharing.refusal
+        assert load("mistral_large4", dtype="float32").sharing_report()["way"] == "cached"
 
 
 def test_images_that_cannot_be_told_apart_go_one_by_one_from_the_first_forward_on(load, monkeypatch):
@@ -149,6 +156,7 @@ def test_it_leaves_nothing_behind(load):
     policy = load("qwen3_5_moe", dtype="float32")
     report = policy.sharing_report()
     assert not any(report.pop("not_shared").values())
+    assert report.pop("way") == "mixed"
     assert not any(report.values())
     assert policy.base_model.rope_deltas is None
     assert policy.base_model.feature_cache.nbytes == 0

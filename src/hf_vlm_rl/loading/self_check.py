@@ -44,7 +44,7 @@ WAYS_ON = (
 )
 
 # Part of a verdict's key: goes up when the check changes.
-VERSION = 2
+VERSION = 3
 
 
 class _Arrived(Exception):
@@ -66,7 +66,7 @@ def check_family(policy: Any) -> None:
     verdict = default_directory() / "families" / f"{_key(policy)}.json"
     known = _read(verdict)
     if known is not None:
-        backbone.sharing.refusal = known["not_shared"]
+        backbone.sharing.refusal, backbone.sharing.way = known["not_shared"], known["way"]
         if not known["packs"]:
             policy.processing_class.state.pack_no_images()
         return
@@ -98,7 +98,8 @@ def check_family(policy: Any) -> None:
         backbone.renew()
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
     # Whether images go through the tower together shows in the check, too: ranks must not find out later.
-    _keep(verdict, facts | {"not_shared": backbone.sharing.refusal, "packs": policy.family.packs})
+    sharing = {"not_shared": backbone.sharing.refusal, "way": backbone.sharing.way}
+    _keep(verdict, facts | sharing | {"packs": policy.family.packs})
 
 
 def _read(verdict: Path) -> dict[str, Any] | None:
@@ -170,24 +171,39 @@ def stock_batch_effect(policy: Any) -> float:
 
 
 def refusal_to_share(policy: Any) -> str | None:
-    """Why rows must not share their prompts; None if two rows with one prompt agree with each by itself."""
-    backbone = policy.base_model
-    if backbone.sharing.refusal is not None or not _is_small(policy):
-        return backbone.sharing.refusal
-    mode = backbone.sharing.mode
+    """Why rows must not share their prompts; None if two rows with one prompt agree with each by itself.
+
+    Where they do not, the policy's `sharing` takes its other way first.
+    """
+    sharing = policy.base_model.sharing
+    if sharing.refusal is not None or not _is_small(policy):
+        return sharing.refusal
     batch = _batch(policy, policy.processing_class, [(QUESTIONS[0], [noise(WIDE, 0)])] * 2)
-    batch["input_ids"][1, -1] = batch["input_ids"][0, 0]
-    results = []
+    # The rows differ in their last tokens.
+    batch["input_ids"][1, -2:] = batch["input_ids"][0, :2]
+    apart = _outputs(policy, batch, shared=False)
+    while sharing.refusal is None:
+        way = sharing.way
+        together = _outputs(policy, batch, shared=True)
+        difference = _difference(together, apart, batch["attention_mask"].bool())
+        if difference > TOLERANCE[policy.dtype]:
+            reason = f"rows with one prompt differ by {difference:.1e} of the largest value"
+            sharing.refuse(f"the self-check failed: {reason}")
+        elif sharing.way == way:
+            break
+    return sharing.refusal
+
+
+def _outputs(policy: Any, batch: Mapping[str, Any], shared: bool) -> torch.Tensor:
+    """(B, T, ...): hidden states, or the logits of a model that is its own backbone."""
+    backbone = policy.base_model
+    mode = backbone.sharing.mode
+    backbone.sharing.mode = shared
     try:
         with torch.no_grad(), evaluating(policy):
-            for backbone.sharing.mode in (False, True):
-                results.append(backbone(**batch, use_cache=False).last_hidden_state)
+            return backbone(**batch, use_cache=False)[0]
     finally:
         backbone.sharing.mode = mode
-    difference = _difference(results[1], results[0], batch["attention_mask"].bool())
-    if backbone.sharing.refusal is not None or difference <= TOLERANCE[policy.dtype]:
-        return backbone.sharing.refusal
-    return f"the self-check failed: rows with one prompt differ by {difference:.1e} of the largest value"
 
 
 def _is_small(policy: Any) -> bool:

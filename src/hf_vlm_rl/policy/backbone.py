@@ -14,10 +14,20 @@ from .features import vision_arguments
 from .image_features import fields_read
 from .inputs import IDLE, resolve
 from .native_inputs import NOT_SHARED
-from .sharing.decoder import UnknownTokenInput, VLMDecoder
+from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
-from .sharing.switch import Mode, SharingSwitch, padding_counts, refusal
+from .sharing.switch import (
+    IN_ONE_ROW,
+    ON_A_CACHE,
+    Mode,
+    SharingSwitch,
+    knows_layers,
+    padding_counts,
+    refusal,
+    refusal_to_prefill,
+)
+from .sharing.visibility import UnknownInput
 
 
 class _Carried:
@@ -54,8 +64,10 @@ class VLMBackbone(Retyped):
             shared = share_prefixes(self, kwargs, rows) if rows is not None else {}
             try:
                 output = stock.forward(self, **kwargs, **shared)
-            except UnknownTokenInput as error:
-                self._sharing.refuse(str(error))
+                for layout in shared.values():
+                    self._sharing.count(layout)
+            except UnknownInput as error:
+                self._sharing.refuse(str(error), error.lasting)
                 output = stock.forward(self, **kwargs)
             if idle is not None:
                 output.last_hidden_state = output.last_hidden_state + idle
@@ -119,16 +131,25 @@ class VLMBackbone(Retyped):
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
     family, backbone = processing_class.state.family, model.base_model
-    decoder = model.get_submodule(family.language)
+    decoder, recurrent = model.get_submodule(family.language), False
     if family.native_inputs:
         reason = NOT_SHARED
-    elif decoder is backbone or backbone is model:
-        reason = "the decoder is no module below a backbone without a head"
+    elif decoder is backbone:
+        reason = "the decoder is no module of its own"
     else:
-        attached = attach(retype(decoder, VLMDecoder))
-        reason = refusal(decoder.config, family.token_types, attached)
+        recurrent = attach(retype(decoder, VLMDecoder)) > 0
+        reason = refusal(decoder.config, family.token_types)
     arguments = frozenset() if family.native_inputs else vision_arguments(backbone)
-    switch = SharingSwitch(sharing, reason, arguments, padding_counts(decoder.config), family.companions)
+    switch = SharingSwitch(
+        sharing,
+        reason,
+        arguments,
+        padding_counts(decoder.config),
+        family.companions,
+        refusal_to_prefill(decoder.config, family.token_types),
+        IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,
+        recurrent,
+    )
     read = fields_read(type(backbone))
     path = next(name for name, module in backbone.named_modules() if module is decoder)
     retype(backbone, VLMBackbone).carry(processing_class, switch, path, read)

@@ -103,7 +103,10 @@ class VLMPolicy(Retyped):
             `images_encoded` and `images_reused`: images that went through the vision tower, and that
             did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
             batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
-            `generate` calls with repeated prompts. `not_shared`: reason to number of forwards.
+            `generate` calls with repeated prompts. `not_shared`: reason to number of forwards. `way`: how
+            rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
+            on prompts and then on completions), "cached" (prompts fill a cache that all rows continue:
+            slower, for decoders that do not run on a packed row), or None.
             `native_inputs`: `VLMFamily.native_inputs`; if True, nothing is ever shared.
         """
         features, sharing = self.base_model.feature_cache, self.base_model.sharing
@@ -115,6 +118,7 @@ class VLMPolicy(Retyped):
             "prompts": sharing.prompts,
             "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
+            "way": sharing.way_in_words,
             "native_inputs": self.family.native_inputs,
         }
 

@@ -1,4 +1,4 @@
-"""Attention over a packed sequence: prefixes causal, suffixes against their prefix and themselves."""
+"""Attention over a packed sequence: prefixes among themselves, suffixes to their prefix and themselves."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .layout import Chunk, Group, Layout
+from .visibility import UnknownInput, Visibility
 
 
 def shared_prefix_attention(
@@ -14,9 +14,9 @@ def shared_prefix_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
+    attention_mask: Visibility,
     scaling: float | None = None,
-    shared_prefix: Layout | None = None,
+    dropout: float = 0.0,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Exact attention of every row, on the packed tokens.
@@ -26,55 +26,57 @@ def shared_prefix_attention(
         query: (1, heads, S, d).
         key: (1, key heads, S, d).
         value: (1, key heads, S, d).
-        attention_mask: Ignored; the layout says who sees whom.
+        attention_mask: Who sees whom.
         scaling: Of the scores; 1 / sqrt(d) if None.
-        shared_prefix: The layout.
-        **kwargs: What else the stock module passes; without effect here.
+        dropout: Of the weights; must be 0.
+        **kwargs: What else the stock module passes; what it says of masks is in the visibility.
 
     Returns:
         (1, S, heads, d) and no weights.
+
+    Raises:
+        UnknownInput: If the module asks for what this attention does not compute.
     """
-    parts = []
-    for group in shared_prefix.groups:
-        if group.prefix:
-            parts.append(_attend(query, key, value, slice(group.start, group.start + group.prefix), scaling))
-        parts += [_chunk_attention(query, key, value, group, chunk, scaling) for chunk in group.chunks]
+    if not isinstance(attention_mask, Visibility):
+        raise UnknownInput("an attention module gets a mask that packing does not know")
+    if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
+        raise UnknownInput("the attention module does more than weigh values")
+    parts = [
+        _attend(query, key, value, tokens, prefix, visible, scaling)
+        for tokens, prefix, visible in attention_mask.parts
+    ]
     return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
 def _attend(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, tokens: slice, scaling: float | None
-) -> torch.Tensor:
-    """Causal attention of some tokens among themselves: (1, heads, tokens, d)."""
-    own = (tensor[:, :, tokens] for tensor in (query, key, value))
-    return scaled_dot_product_attention(*own, is_causal=True, scale=scaling, enable_gqa=True)
-
-
-def _chunk_attention(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    group: Group,
-    chunk: Chunk,
+    tokens: slice,
+    prefix: slice,
+    visible: torch.Tensor | None,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Attention of some rows' suffixes: (1, heads, tokens, d)."""
-    tokens = slice(chunk.begin, chunk.end)
-    if chunk.visible is None:
-        return _attend(query, key, value, tokens, scaling)
-    seen = (_behind_prefix(tensor, group, tokens) for tensor in (key, value))
+    """Attention of some tokens to a prefix and to each other: (1, heads, tokens, d)."""
+    query = query[:, :, tokens]
+    key, value = (_behind_prefix(tensor, prefix, tokens) for tensor in (key, value))
+    if visible is None:
+        return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
     grouped = query.device.type == "cpu"
     if not grouped:
         # CUDA's kernels take a mask or fewer key heads, not both; the fallback keeps all scores.
         repeats = query.shape[1] // key.shape[1]
-        seen = (tensor.repeat_interleave(repeats, dim=1) for tensor in seen)
+        key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
+    if visible.dtype != torch.bool:
+        visible = visible.to(query.dtype)
     return scaled_dot_product_attention(
-        query[:, :, tokens], *seen, attn_mask=chunk.visible, scale=scaling, enable_gqa=grouped
+        query, key, value, attn_mask=visible, scale=scaling, enable_gqa=grouped
     )
 
 
-def _behind_prefix(tensor: torch.Tensor, group: Group, tokens: slice) -> torch.Tensor:
-    end = group.start + group.prefix
-    if tokens.start == end:
-        return tensor[:, :, group.start : tokens.stop]
-    return torch.cat([tensor[:, :, group.start : end], tensor[:, :, tokens]], dim=2)
+def _behind_prefix(tensor: torch.Tensor, prefix: slice, tokens: slice) -> torch.Tensor:
+    if prefix.start == prefix.stop:
+        return tensor[:, :, tokens]
+    if tokens.start == prefix.stop:
+        return tensor[:, :, prefix.start : tokens.stop]
+    return torch.cat([tensor[:, :, prefix], tensor[:, :, tokens]], dim=2)

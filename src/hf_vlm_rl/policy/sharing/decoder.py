@@ -1,40 +1,31 @@
-"""Mixed into the text decoder: pack the rows, run the stock forward on them, unpack."""
+"""Mixed into the text decoder: run the stock forward on the distinct tokens of a batch."""
 
 from typing import Any
 
 import torch
 
 from ..._retype import Retyped, overriding
-from .hooks import LAYOUT
+from .cached import run_on_cache
+from .hooks import PACKED, PACKING, view
 from .layout import Layout
-
-# What a decoder takes for each token, and how to pack it is known.
-PACKED = frozenset(
-    {"attention_mask", "deepstack_visual_embeds", "inputs_embeds", "position_ids", "visual_pos_masks"}
-)
-
-
-class UnknownTokenInput(Exception):
-    """A backbone gives its decoder a tensor of which nobody knows how to pack it; nothing was computed."""
+from .packing import Packing
+from .switch import IN_ONE_ROW, ON_A_CACHE
+from .token_inputs import take_tokens
+from .visibility import DenseVisibility, UnknownInput, Visibility
 
 
 class VLMDecoder(Retyped):
-    """The stock text decoder, which also takes a `shared_prefix` layout."""
+    """The stock text decoder, which also takes how the rows of a batch share their prefixes."""
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
-            layout = kwargs.pop(LAYOUT, None)
-            if layout is None:
+            if (cut := kwargs.pop(ON_A_CACHE, None)) is not None:
+                return run_on_cache(self, stock.forward, cut, kwargs)
+            if (layout := kwargs.pop(IN_ONE_ROW, None)) is None:
                 return stock.forward(self, **kwargs)
-            for name, value in kwargs.items():
-                if isinstance(value, torch.Tensor) and name not in PACKED:
-                    raise UnknownTokenInput(f"the decoder takes {name} for each token")
-            mask = kwargs.get("attention_mask")
-            if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
-                raise UnknownTokenInput("the backbone makes the decoder's attention mask")
-            output = stock.forward(self, **_pack(layout, kwargs))
+            output = stock.forward(view(self, PACKED, layout), **_in_one_row(layout, kwargs))
             output.last_hidden_state = unpack(layout, output.last_hidden_state)
             return output
 
@@ -46,32 +37,35 @@ def unpack(layout: Layout, packed: torch.Tensor) -> torch.Tensor:
     return packed[0].index_select(0, layout.target).view(*layout.shape, -1)
 
 
-def _pack(layout: Layout, kwargs: dict[str, Any]) -> dict[str, Any]:
-    embeddings = kwargs["inputs_embeds"]
-    packed = embeddings.flatten(0, 1).index_select(0, layout.source).unsqueeze(0)
-    positions = kwargs.get("position_ids")
-    if positions is None:
-        positions = layout.positions.unsqueeze(0)
-    else:  # (B, T), or (3 or 4, B, T) for multimodal positions
-        rows = positions.flatten(-2, -1)
-        positions = rows.index_select(-1, layout.source).unsqueeze(-2)
-    kwargs = kwargs | {
-        "inputs_embeds": packed,
-        "position_ids": positions,
-        # Four dimensions: taken as prepared, so that no dense mask is made. Attention ignores it.
-        "attention_mask": packed.new_zeros(1, 1, 1, 1),
-        LAYOUT: layout,
-    }
-    return kwargs | _pack_deep_features(layout, kwargs)
+def _in_one_row(layout: Layout, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The decoder's arguments for the packed sequence."""
+    masks = _masks(layout, kwargs.pop("attention_mask", None))
+    packed = take_tokens(layout.shape, layout.source.unsqueeze(0), kwargs)
+    if packed.get("position_ids") is None:
+        packed["position_ids"] = (layout.source % layout.shape[1]).unsqueeze(0)
+    return packed | masks
 
 
-def _pack_deep_features(layout: Layout, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Qwen3-VL adds features to hidden states at image tokens: keep those of the packed tokens."""
-    mask = kwargs.get("visual_pos_masks")
+def _masks(layout: Layout, mask: Any) -> dict[str, Any]:
+    """The mask and the packing, of the mask that the backbone gives its decoder."""
+    if isinstance(mask, dict):
+        masks = {kind: _visibility(layout, one) for kind, one in mask.items()}
+        return {"attention_mask": masks, PACKING: Packing(layout)}
+    if isinstance(mask, torch.Tensor) and mask.ndim == 4:
+        # Stock code hands a mask of four dimensions on as it is; what it says is in the packing.
+        passed = mask.new_zeros(1, 1, 1, 1)
+        return {"attention_mask": passed, PACKING: Packing(layout, DenseVisibility(layout, mask))}
+    if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
+        raise UnknownInput(f"the backbone makes an attention mask of type {type(mask).__name__}")
+    # A mask of ones, because without one stock takes positions that begin again for other documents.
+    ones = torch.ones(1, len(layout.source), dtype=torch.long, device=layout.source.device)
+    return {"attention_mask": ones, PACKING: Packing(layout)}
+
+
+def _visibility(layout: Layout, mask: Any) -> Visibility:
+    """Of one kind of layer, as the backbone gives it."""
     if mask is None:
-        return {}
-    flat = mask.flatten()
-    packed = flat.index_select(0, layout.source)
-    order = (flat.cumsum(0) - 1).index_select(0, layout.source)[packed]
-    features = [layer.index_select(0, order) for layer in kwargs["deepstack_visual_embeds"]]
-    return {"visual_pos_masks": packed.unsqueeze(0), "deepstack_visual_embeds": features}
+        return Visibility(layout)
+    if isinstance(mask, torch.Tensor) and mask.ndim == 4:
+        return DenseVisibility(layout, mask)
+    raise UnknownInput(f"the backbone makes an attention mask of type {type(mask).__name__}")

@@ -1,41 +1,54 @@
-"""Lets a decoder's attention modules use our attention for the calls that are meant for it.
+"""Lets a decoder's modules run on packed rows, or on a cache that shares its prompts.
 
-Both attentions are registered with transformers by name. A call that comes with a layout, or with a cache
+Our attentions are registered with transformers by name. A call that comes with a layout, or with a cache
 that shares its prompts, runs the stock module's forward on a view of the module whose config names ours.
 Nothing that two calls have in common changes, so any number of threads may use one policy.
 """
 
-from typing import Any
+import inspect
+from typing import Any, TypeVar
 
 from torch import nn
 from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..._retype import Retyped, overriding, retype
 from .attention import shared_prefix_attention
+from .layout import Layout
 from .prefix_cache import SharedPrompts, prefix_cache_attention
+from .recurrence import run_twice
+from .visibility import packed_mask
 
-# What a decoder is given besides the arguments that transformers knows, for packed rows.
-LAYOUT = "shared_prefix"
+# What a decoder's modules are given for packed rows, besides the arguments that transformers knows.
+PACKING = "packing"
 
 PACKED = "hf_vlm_rl_shared_prefix"
 CACHED = "hf_vlm_rl_prefix_cache"
 
+M = TypeVar("M", bound=nn.Module)
+
 
 def attach(decoder: nn.Module) -> int:
-    """Re-type a decoder's attention modules in place.
+    """Re-type a decoder's attention and recurrent modules in place.
 
     The modules and not the decoder's forward, because gradient checkpointing runs them again in the
     backward pass, long after that forward is over.
 
     Returns:
-        The number of attention modules.
+        The number of recurrent modules.
     """
     AttentionInterface.register(PACKED, shared_prefix_attention)
+    AttentionMaskInterface.register(PACKED, packed_mask)
     AttentionInterface.register(CACHED, prefix_cache_attention)
-    modules = [module for module in decoder.modules() if _is_attention(module)]
-    for module in modules:
-        retype(module, SharingAttention)
-    return len(modules)
+    recurrent = 0
+    for module in decoder.modules():
+        if _is_attention(module):
+            retype(module, SharingAttention)
+        elif _cache_name(module):
+            retype(module, SharingRecurrence)
+            recurrent += 1
+    return recurrent
 
 
 class SharingAttention(Retyped):
@@ -45,35 +58,71 @@ class SharingAttention(Retyped):
     def _members(cls, stock: type) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
-            if kwargs.get(LAYOUT) is not None:
-                return stock.forward(_view(self, PACKED), **kwargs)
+            if (packing := kwargs.pop(PACKING, None)) is not None:
+                if packing.visibility is not None:
+                    kwargs["attention_mask"] = packing.visibility
+                return stock.forward(view(self, PACKED), **kwargs)
             cache = kwargs.get("past_key_values")
             if isinstance(cache, SharedPrompts):
                 layer = cache.layers[self.layer_idx]
-                return stock.forward(_view(self, CACHED), **kwargs, prefix_layer=layer)
+                return stock.forward(view(self, CACHED), **kwargs, prefix_layer=layer)
+            return stock.forward(self, **kwargs)
+
+        return {"forward": forward}
+
+
+class SharingRecurrence(Retyped):
+    """The stock recurrent or convolutional module, which runs prefixes before suffixes for packed rows."""
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        cache_name = _cache_parameter(stock)
+
+        @overriding(stock.forward)
+        def forward(self, kwargs):
+            if (packing := kwargs.pop(PACKING, None)) is not None:
+                return run_twice(self, stock.forward, cache_name, packing, kwargs)
             return stock.forward(self, **kwargs)
 
         return {"forward": forward}
 
 
 class _ConfigView:
-    """A config with another attention implementation."""
+    """A config with another attention implementation, and with the layout that its masks are made for."""
 
-    def __init__(self, config: Any, attention: str):
+    def __init__(self, config: Any, attention: str, layout: Layout | None):
         self._config = config
         self._attn_implementation = attention  # the name under which transformers' modules read it
+        self.shared_prefix = layout
+
+    def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
+        text = self._config.get_text_config(*args, **kwargs)
+        return self if text is self._config else text
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._config, name)
 
 
-def _view(module: nn.Module, attention: str) -> nn.Module:
+def view(module: M, attention: str, layout: Layout | None = None) -> M:
     """The same module, weights and submodules included, with another attention implementation."""
-    view = object.__new__(type(module))
-    view.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention))
-    return view
+    copy = object.__new__(type(module))
+    copy.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention, layout))
+    return copy
 
 
 def _is_attention(module: nn.Module) -> bool:
     # What transformers' attention functions read of a module; neither layers nor MLPs have both.
     return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
+
+
+def _cache_name(module: nn.Module) -> str | None:
+    """The argument for the cache of a recurrent or convolutional module; None if it is none."""
+    if isinstance(module, GradientCheckpointingLayer) or not hasattr(module, "layer_idx"):
+        return None
+    return _cache_parameter(type(module))
+
+
+def _cache_parameter(kind: type) -> str | None:
+    parameters = inspect.signature(kind.forward).parameters
+    names = [name for name in ("cache_params", "past_key_values") if name in parameters]
+    return names[0] if names and "hidden_states" in parameters else None

@@ -27,13 +27,12 @@ class Chunk:
     Attributes:
         begin: Packed position of the first token.
         end: Packed position after the last.
-        visible: (tokens, prefix + tokens) bool, what each token sees of the prefix and the chunk;
-            None if the chunk is one row without a prefix: plain causal attention.
+        row: (tokens,) which of the chunk's rows each token belongs to; None if there is one only.
     """
 
     begin: int
     end: int
-    visible: torch.Tensor | None
+    row: torch.Tensor | None
 
 
 @dataclass(frozen=True)
@@ -44,11 +43,15 @@ class Group:
         start: Packed position of the prefix.
         prefix: Length of the prefix, may be 0.
         chunks: The suffixes of the group's rows, each at least one token.
+        rows: The rows of the batch, in the order of their suffixes.
+        suffixes: The suffixes' lengths.
     """
 
     start: int
     prefix: int
     chunks: tuple[Chunk, ...]
+    rows: tuple[int, ...]
+    suffixes: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,14 @@ class Layout:
     shape: tuple[int, int]
 
     @property
+    def computed(self) -> int:
+        """Tokens that the decoder computes."""
+        return len(self.source)
+
+    @property
     def saved(self) -> float:
         """Share of the batch's B x T tokens that the packed sequence leaves out, in [0, 1)."""
-        return 1 - len(self.source) / (self.shape[0] * self.shape[1])
+        return 1 - self.computed / (self.shape[0] * self.shape[1])
 
     def fits(self, positions: torch.Tensor, mask: torch.Tensor) -> bool:
         """Whether every real token has the position of the packed token that stands for it.
@@ -98,15 +106,19 @@ class Layout:
 
 
 def _chunk_to(chunk: Chunk, device: torch.device) -> Chunk:
-    return chunk if chunk.visible is None else replace(chunk, visible=chunk.visible.to(device))
+    return chunk if chunk.row is None else replace(chunk, row=chunk.row.to(device))
 
 
-def find_layout(keys: torch.Tensor, mask: torch.Tensor) -> Layout | None:
+def find_layout(
+    keys: torch.Tensor, mask: torch.Tensor, joined: torch.Tensor | None = None, aligned: bool = True
+) -> Layout | None:
     """Group the rows of a batch and lay them out.
 
     Args:
         keys: (B, T) on the CPU. Equal numbers mean equal token and, at image tokens, equal image.
         mask: (B, T) bool on the CPU; each row's real tokens must be contiguous.
+        joined: (B, T) bool on the CPU: tokens before which no prefix may end.
+        aligned: Only rows that begin in the same column share a prefix.
 
     Returns:
         The layout, or None if a row is empty or has padding in its middle.
@@ -118,27 +130,52 @@ def find_layout(keys: torch.Tensor, mask: torch.Tensor) -> Layout | None:
     if not torch.equal(inside, mask) or int(lengths.min()) == 0:
         return None
     # Flush left, so that rows padded differently compare equal.
-    flush = keys.gather(1, (columns + starts[:, None]).clamp(max=keys.shape[1] - 1))
-    flush = torch.where(columns < lengths[:, None], flush, torch.iinfo(keys.dtype).min)
-    return _lay_out(_group(flush, lengths), starts.tolist(), lengths.tolist(), tuple(keys.shape))
+    flush = (columns + starts[:, None]).clamp(max=keys.shape[1] - 1)
+    keys = torch.where(columns < lengths[:, None], keys.gather(1, flush), torch.iinfo(keys.dtype).min)
+    ends = columns.expand_as(keys)
+    if joined is not None:
+        # The last place, up to each one, at which a prefix may end.
+        ends = ends.masked_fill(joined.gather(1, flush), 0).cummax(dim=1).values
+    kinds = starts if aligned else torch.zeros_like(starts)
+    groups = _group(keys, lengths, ends, kinds)
+    return _lay_out(groups, starts.tolist(), lengths.tolist(), tuple(mask.shape))
 
 
-def _group(flush: torch.Tensor, lengths: torch.Tensor) -> list[tuple[int, list[int]]]:
-    """Prefix length and rows of each group."""
-    waiting = list(range(len(flush)))
+def _group(
+    keys: torch.Tensor, lengths: torch.Tensor, ends: torch.Tensor, kinds: torch.Tensor
+) -> list[tuple[int, list[int]]]:
+    """Prefix length and rows of each group, which are of one kind; all flush left."""
+    waiting = list(range(len(keys)))
     groups = []
     while waiting:
         first = waiting[0]
         shorter = torch.minimum(lengths[waiting], lengths[first])
-        agreed = (flush[waiting] == flush[first]).int().cumprod(dim=1).sum(dim=1)
+        agreed = (keys[waiting] == keys[first]).int().cumprod(dim=1).sum(dim=1)
         # Every row keeps a suffix of one token at least.
         agreed = torch.minimum(agreed, shorter - 1)
-        belong = agreed >= (LEAST_AGREEMENT * shorter).clamp(min=1)
-        rows = [row for row, joins in zip(waiting, belong.tolist(), strict=True) if joins or row == first]
-        prefix = int(agreed[belong].min()) if len(rows) > 1 else 0
-        groups.append((prefix, rows))
-        waiting = [row for row in waiting if row not in rows]
+        agreed = torch.minimum(ends[first, agreed], ends[waiting, agreed])
+        may_join = agreed >= (LEAST_AGREEMENT * shorter).clamp(min=1)
+        may_join &= kinds[waiting] == kinds[first]
+        may_join[0] = False
+        prefix = _best_prefix(agreed[may_join])
+        joins = may_join & (agreed >= prefix)
+        joins[0] = True
+        groups.append((prefix, [row for row, joined in zip(waiting, joins.tolist(), strict=True) if joined]))
+        waiting = [row for row, joined in zip(waiting, joins.tolist(), strict=True) if not joined]
     return groups
+
+
+def _best_prefix(agreed: torch.Tensor) -> int:
+    """The prefix that saves most: more rows have a shorter one in common. 0 if there are no rows.
+
+    Args:
+        agreed: Tokens that each other row has in common with the first.
+    """
+    if not len(agreed):
+        return 0
+    lengths = agreed.sort(descending=True).values
+    saved = lengths * torch.arange(1, len(lengths) + 1)
+    return int(lengths[saved.argmax()])
 
 
 def _lay_out(
@@ -153,7 +190,8 @@ def _lay_out(
     packed = 0
     for prefix, rows in grouped:
         suffixes = [lengths[row] - prefix for row in rows]
-        groups.append(Group(packed, prefix, tuple(_chunks(packed + prefix, prefix, suffixes))))
+        chunks = tuple(_chunks(packed + prefix, prefix, suffixes))
+        groups.append(Group(packed, prefix, chunks, tuple(rows), tuple(suffixes)))
         head = torch.arange(prefix)
         begin = packed
         source.append(rows[0] * width + starts[rows[0]] + head)
@@ -178,14 +216,7 @@ def _chunks(begin: int, prefix: int, suffixes: Sequence[int]) -> Iterator[Chunk]
         follows = suffixes[number + 1] if number + 1 < len(suffixes) else None
         tokens = sum(waiting)
         if follows is None or tokens + follows > CHUNK * prefix:
-            yield Chunk(begin, begin + tokens, _visible(prefix, waiting))
+            rows = torch.arange(len(waiting)).repeat_interleave(torch.tensor(waiting))
+            yield Chunk(begin, begin + tokens, rows if len(waiting) > 1 else None)
             begin += tokens
             waiting = []
-
-
-def _visible(prefix: int, lengths: list[int]) -> torch.Tensor | None:
-    if not prefix and len(lengths) == 1:
-        return None
-    rows = torch.arange(len(lengths)).repeat_interleave(torch.tensor(lengths))
-    own = (rows[:, None] == rows).tril()
-    return torch.cat([own.new_ones(len(rows), prefix), own], dim=1)

@@ -8,45 +8,56 @@ import torch
 from torch import nn
 
 from ..eval_mode import evaluating
-from .hooks import LAYOUT
-from .layout import find_layout
+from .cached import Cut, find_cut
+from .layout import Layout, find_layout
+from .switch import ON_A_CACHE
 
-PREFIX, SUFFIXES = 6, (3, 5)
+# Two rows begin in one column and two in another; their last tokens are padding in places, too.
+PADDING, PREFIX, SUFFIXES = (3, 3, 0, 0), 24, (3, 5, 5, 4)
 
 # Largest difference, as a share of the largest hidden state. A path that is wrong is off by its size.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 TOLERANCE_HALF = 0.1
 
 
-def disagreement(decoder: nn.Module) -> str | None:
-    """Why a decoder must not share: its packed forward differs from its plain one. None if it does not.
+def disagreement(decoder: nn.Module, way: str) -> str | None:
+    """Why a decoder must not share in some way: it differs from its plain forward. None if it does not.
 
     Args:
         decoder: The text decoder of a policy; its mode and gradients are left as they are.
+        way: `IN_ONE_ROW` or `ON_A_CACHE`.
     """
     ids = _rows().to(decoder.device)
     mask = ids >= 0
-    layout = find_layout(ids.cpu(), mask.cpu()).to(decoder.device)
+    layout = _layouts(ids.cpu(), mask.cpu(), way).to(decoder.device)
     embeddings = decoder.get_input_embeddings()(ids.clamp(min=0))
     arguments = {"inputs_embeds": embeddings, "attention_mask": mask.long(), "use_cache": False}
     with torch.no_grad(), evaluating(decoder):
         plain = decoder(**arguments).last_hidden_state[mask].float()
-        packed = decoder(**arguments, **{LAYOUT: layout}).last_hidden_state[mask].float()
-    difference = ((packed - plain).abs().max() / plain.abs().max()).item()
+        try:
+            shared = decoder(**arguments, **{way: layout}).last_hidden_state[mask].float()
+        except Exception as error:  # a model that nobody has seen may do anything with what it is given
+            return f"{type(error).__name__}: {error}"
+    difference = ((shared - plain).abs().max() / plain.abs().max()).item()
     allowed = TOLERANCE.get(embeddings.dtype, TOLERANCE_HALF)
     if difference <= allowed:
         return None
     return (
-        f"on {mask.sum()} test tokens, packed hidden states of {type(decoder).__name__} differ by "
+        f"on {mask.sum()} test tokens, hidden states of {type(decoder).__name__} differ by "
         f"{difference:.1e} of the largest (at most {allowed:.0e} is rounding)"
     )
 
 
+def _layouts(ids: torch.Tensor, mask: torch.Tensor, way: str) -> Layout | Cut:
+    layout = find_layout(ids, mask)
+    return find_cut(layout, ids, mask, torch.zeros_like(mask)) if way == ON_A_CACHE else layout
+
+
 def _rows() -> torch.Tensor:
-    """(2, T) ids of two rows with a common prefix, right-padded with -1."""
-    width = PREFIX + max(SUFFIXES)
-    ids = torch.full((len(SUFFIXES), width), -1)
-    for row, suffix in enumerate(SUFFIXES):
-        ids[row, :PREFIX] = torch.arange(1, PREFIX + 1)
-        ids[row, PREFIX : PREFIX + suffix] = PREFIX + 1 + row * max(SUFFIXES) + torch.arange(suffix)
+    """(4, T) ids of rows with a common prefix, padded on both sides with -1."""
+    ids = torch.full((len(SUFFIXES), max(PADDING) + PREFIX + max(SUFFIXES)), -1)
+    for row, (start, suffix) in enumerate(zip(PADDING, SUFFIXES, strict=True)):
+        ids[row, start : start + PREFIX] = torch.arange(1, PREFIX + 1)
+        own = PREFIX + 1 + row * max(SUFFIXES) + torch.arange(suffix)
+        ids[row, start + PREFIX : start + PREFIX + suffix] = own
     return ids

@@ -8,7 +8,6 @@ import torch
 from ..foreign_hooks import foreign_hook
 from ..ranks import ranks
 from ..row_images import RowImages
-from .hooks import LAYOUT
 from .self_check import disagreement
 from .switch import forbidden
 
@@ -24,11 +23,10 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     ids = kwargs["input_ids"]
     switch = backbone.sharing
     with forbidden(watched(backbone)):
-        layout = switch.layout(ids, lambda: keys_of_rows(backbone, ids, rows), kwargs)
+        layout = switch.layout(ids, lambda: _keys(backbone, kwargs, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
-    switch.count(layout)
-    return {LAYOUT: layout.to(ids.device)}
+    return {switch.way: layout.to(ids.device)}
 
 
 def watched(backbone: Any) -> str | None:
@@ -45,18 +43,33 @@ def watched(backbone: Any) -> str | None:
 
 
 def _agrees(backbone: Any) -> bool:
-    """Whether the decoder gives the same both ways; asked once per dtype and attention kernel."""
+    """Whether the decoder gives the same when rows share; asked once per way, dtype and attention kernel."""
     switch = backbone.sharing
     decoder = backbone.decoder
-    kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
+    kind = (switch.way, decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
-    if kind not in switch.checked and ranks() == 1 and decoder.device.type != "meta":
-        reason = disagreement(decoder)
-        if reason is not None:
-            switch.refuse(f"the self-check failed: {reason}")
-            return False
+    if kind in switch.checked or ranks() > 1 or decoder.device.type == "meta":
+        return True
+    reason = disagreement(decoder, switch.way)
+    if reason is None:
         switch.checked.add(kind)
-    return True
+    else:
+        switch.refuse(f"the self-check failed: {reason}")
+    return reason is None
+
+
+def _keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
+    """What `find_layout` takes besides the mask."""
+    keys = keys_of_rows(backbone, kwargs["input_ids"], rows)
+    # In some models, image tokens see each other in both directions, or all of a prompt does.
+    together = keys < 0
+    if backbone.family.prefix_attention:
+        together |= (kwargs["token_type_ids"] == 0).cpu()
+    joined = torch.zeros_like(together)
+    joined[:, 1:] = together[:, 1:] & together[:, :-1]
+    # Otherwise positions are columns, which some decoders take for more than distances.
+    counted = kwargs.get("position_ids") is not None or backbone.family.grids
+    return {"keys": keys, "joined": joined, "aligned": not counted}
 
 
 def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import torch
 from transformers.utils import logging
 
+from .cached import Cut, find_cut
 from .layout import Layout, find_layout
 
 logger = logging.get_logger(__name__)
@@ -28,11 +29,21 @@ KNOWN = frozenset(
         "logits_to_keep",
         "mm_encoder_outputs",
         "mm_token_type_ids",
+        "moe_mm_token_type_ids",
         "position_ids",
         "return_dict",
         "token_type_ids",
     }
 )
+
+# Kinds of layers that are known; the self-check says whether a model's own are of these kinds.
+LAYERS = frozenset(
+    {"chunked_attention", "conv", "full_attention", "linear_attention", "mlp", "moe", "sliding_attention"}
+)
+
+# The two ways to share, as arguments of the decoder: a `Layout`, and a `Cut`.
+IN_ONE_ROW = "shared_prefix"
+ON_A_CACHE = "shared_cache"
 
 Mode = Literal["auto"] | bool
 
@@ -59,6 +70,9 @@ class SharingSwitch:
         vision_arguments: Arguments of the backbone's forward that only change image features.
         padding_counts: The positions that a row's padding takes change its other positions, too.
         companions: Arguments of the backbone's forward that come with images (grids, sizes).
+        prefill_refusal: Why `generate` cannot prefill a prompt once, or None.
+        way: The argument of the decoder by which it shares.
+        recurrent: The decoder has recurrent or convolutional modules.
 
     Attributes:
         tokens: B x T tokens of the forwards that shared.
@@ -66,7 +80,7 @@ class SharingSwitch:
         prompts: Prompts of the `generate` calls that prefilled distinct ones only.
         prefilled: Distinct prompts among them.
         refused: Reason to number of forwards that did not share.
-        checked: Dtypes, devices and kernels for which both paths were seen to agree.
+        checked: Ways, dtypes, devices and kernels for which shared and plain forwards were seen to agree.
     """
 
     def __init__(
@@ -76,6 +90,9 @@ class SharingSwitch:
         vision_arguments: Collection[str] = (),
         padding_counts: bool = False,
         companions: Collection[str] = (),
+        prefill_refusal: str | None = None,
+        way: str = IN_ONE_ROW,
+        recurrent: bool = False,
     ):
         if mode not in ("auto", True, False):
             raise ValueError(f"Got sharing={mode!r}. Expected 'auto', True or False.")
@@ -84,6 +101,9 @@ class SharingSwitch:
         self.vision_arguments = frozenset(vision_arguments)
         self.padding_counts = padding_counts
         self.companions = frozenset(companions)
+        self.prefill_refusal = prefill_refusal
+        self.way = way
+        self.recurrent = recurrent
         self.tokens = 0
         self.computed = 0
         self.prompts = 0
@@ -93,17 +113,36 @@ class SharingSwitch:
 
     def __deepcopy__(self, memo: dict) -> Self:
         return type(self)(
-            self.mode, self.refusal, self.vision_arguments, self.padding_counts, self.companions
+            self.mode,
+            self.refusal,
+            self.vision_arguments,
+            self.padding_counts,
+            self.companions,
+            self.prefill_refusal,
+            self.way,
+            self.recurrent,
         )
 
+    @property
+    def way_in_words(self) -> Literal["packed", "mixed", "cached"] | None:
+        """How rows share their prompts; None if they do not."""
+        if self.mode is False or self.refusal is not None:
+            return None
+        if self.way == ON_A_CACHE:
+            return "cached"
+        return "mixed" if self.recurrent else "packed"
+
     def layout(
-        self, input_ids: torch.Tensor, keys: Callable[[], torch.Tensor], kwargs: Mapping[str, Any]
-    ) -> Layout | None:
+        self,
+        input_ids: torch.Tensor,
+        keys: Callable[[], dict[str, Any]],
+        kwargs: Mapping[str, Any],
+    ) -> Layout | Cut | None:
         """The layout for a forward, on the CPU, or None.
 
         Args:
             input_ids: (B, T).
-            keys: Gives (B, T) on the CPU; equal numbers mean equal token and image.
+            keys: Gives what `find_layout` takes besides the mask.
             kwargs: The arguments of the backbone's forward.
         """
         if self.mode is False:
@@ -116,22 +155,31 @@ class SharingSwitch:
             return None
         return layout
 
-    def count(self, layout: Layout) -> None:
+    def count(self, layout: Layout | Cut) -> None:
         """Keep account of a forward that shares."""
         self.tokens += layout.shape[0] * layout.shape[1]
-        self.computed += len(layout.source)
+        self.computed += layout.computed
 
-    def refuse(self, reason: str) -> None:
-        """Share no prompt from here on, for a reason that only a forward could show."""
-        self.refusal = reason
+    def refuse(self, reason: str, lasting: bool = True) -> None:
+        """Do not share in this forward, for a reason that only the forward could show.
+
+        Args:
+            reason: In words.
+            lasting: Share in another way from here on, or not at all where there is none.
+        """
         self.refused[reason] += 1
-        logger.warning(f"Rows will not share their prompts from here on: {reason}.")
+        if lasting and self.way == IN_ONE_ROW:
+            self.way = ON_A_CACHE
+            logger.warning(f"Rows will share their prompts on a cache from here on: {reason}.")
+        elif lasting:
+            self.refusal = reason
+            logger.warning(f"Rows will not share their prompts from here on: {reason}.")
 
     def may_prefill(self, reason: str | None) -> bool:
         """Whether `generate` may prefill repeated prompts once; `reason` says why its settings forbid."""
         if self.mode is False:
             return False
-        reason = self.refusal or reason
+        reason = self.refusal or self.prefill_refusal or reason
         if reason is not None:
             self.refused[reason] += 1
         return reason is None
@@ -159,12 +207,16 @@ class SharingSwitch:
             return "the caller passes position_ids without an attention mask"
         return None
 
-    def _find(self, keys: torch.Tensor, kwargs: Mapping[str, Any]) -> tuple[Layout | None, str | None]:
+    def _find(
+        self, tokens: dict[str, Any], kwargs: Mapping[str, Any]
+    ) -> tuple[Layout | Cut | None, str | None]:
         mask = kwargs.get("attention_mask")
-        mask = torch.ones_like(keys, dtype=torch.bool) if mask is None else mask.cpu().bool()
-        layout = find_layout(keys, mask)
+        mask = torch.ones_like(tokens["joined"]) if mask is None else mask.cpu().bool()
+        layout = find_layout(mask=mask, **tokens)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
+        if self.way == ON_A_CACHE:
+            layout = find_cut(layout, tokens["keys"], mask, tokens["joined"])
         if self.mode == "auto" and layout.saved < WORTHWHILE:
             return None, f"less than {WORTHWHILE:.0%} of the tokens could be saved"
         if self.padding_counts and not mask.all():
@@ -191,26 +243,34 @@ def padding_counts(config: Any) -> bool:
     return any(kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
 
 
-def refusal(config: Any, token_types: Collection[str], attached: int) -> str | None:
-    """Why a decoder cannot share exactly; None if it can.
+def refusal(config: Any, token_types: Collection[str]) -> str | None:
+    """Why a decoder cannot share exactly; None if it can, or if only the self-check can tell.
 
     Args:
         config: The text config.
         token_types: `VLMFamily.token_types`.
-        attached: Number of attention modules that can switch to packed attention.
     """
-    if attached != config.num_hidden_layers:
-        return f"{attached} attention modules were recognised in {config.num_hidden_layers} layers"
-    if "token_type_ids" in token_types:
-        return "image or prompt tokens attend in both directions"
     if unknown := sorted(set(token_types) - KNOWN):
         return f"the decoder takes {unknown[0]} for each token"
-    # What a text config leaves out below, its decoder does not have.
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        return f"the decoder has layers of type {', '.join(sorted(kinds - {'full_attention'}))}"
-    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        return "the decoder attends within a sliding window"
+    # What a text config leaves out, its decoder does not have.
     if getattr(config, "attention_dropout", 0.0):
         return "the decoder drops attention at random"
+    return None
+
+
+def knows_layers(config: Any) -> bool:
+    """Whether all kinds of layers that a decoder's config names run on a packed row."""
+    # Configs that name none have layers of one kind, as the self-check finds out.
+    return set(getattr(config, "layer_types", None) or ()) <= LAYERS
+
+
+def refusal_to_prefill(config: Any, token_types: Collection[str]) -> str | None:
+    """Why prompts cannot be prefilled once, beyond `refusal`: plain attention alone shares caches."""
+    if "token_type_ids" in token_types:
+        return "generate: image or prompt tokens attend in both directions"
+    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
+    if kinds != {"full_attention"}:
+        return f"generate: the decoder has layers of type {', '.join(sorted(kinds - {'full_attention'}))}"
+    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
+        return "generate: the decoder attends within a sliding window"
     return None

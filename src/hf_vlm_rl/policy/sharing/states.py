@@ -1,0 +1,51 @@
+"""Recurrent and convolutional states that keep their gradients."""
+
+from types import MethodType
+from typing import Any, TypeVar
+
+import torch
+from torch.nn.functional import pad
+from transformers.cache_utils import LinearAttentionCacheLayerMixin
+
+L = TypeVar("L", bound=LinearAttentionCacheLayerMixin)
+
+
+def keep_states(layer: L) -> L:
+    """Let a cache's layer keep new states as new tensors; stock copies them in place, into one tensor.
+
+    Args:
+        layer: An empty layer, which is changed and given back.
+    """
+    layer.update_conv_state = MethodType(_update_conv_state, layer)
+    layer.update_recurrent_state = MethodType(_update_recurrent_state, layer)
+    return layer
+
+
+def _update_conv_state(
+    layer: Any,
+    conv_states: torch.Tensor,
+    state_idx: int = 0,
+    conv_kernel_size: int | None = None,
+    **kwargs: Any,
+) -> torch.Tensor:
+    """The states that the convolution needs: those kept, and the new ones behind them."""
+    width = conv_kernel_size or layer.conv_kernel_size[state_idx] or conv_states.shape[-1]
+    if layer.has_previous_state[state_idx]:
+        states = torch.cat([layer.conv_states[state_idx], conv_states], dim=-1)
+    else:
+        states = pad(conv_states, (max(width - conv_states.shape[-1], 0), 0))
+    layer.device, layer.dtype = conv_states.device, conv_states.dtype
+    layer.conv_kernel_size[state_idx] = width
+    layer.conv_states[state_idx] = states[..., -width:]
+    layer.is_conv_states_initialized[state_idx] = layer.has_previous_state[state_idx] = True
+    return states
+
+
+def _update_recurrent_state(
+    layer: Any, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
+) -> torch.Tensor:
+    """The new state, which is kept."""
+    layer.device, layer.dtype = recurrent_states.device, recurrent_states.dtype
+    layer.recurrent_states[state_idx] = recurrent_states
+    layer.is_recurrent_states_initialized[state_idx] = True
+    return recurrent_states

@@ -8,7 +8,15 @@ pytestmark = pytest.mark.trl
 
 
 @pytest.mark.parametrize(
-    ("family", "trained"), [("internvl", "decoder"), ("internvl", "everything"), ("qwen2_5_vl", "everything")]
+    ("family", "trained"),
+    [
+        ("internvl", "decoder"),
+        ("internvl", "everything"),
+        ("qwen2_5_vl", "everything"),
+        # Alone, their rows share by running modules twice.
+        ("qwen3_5", "decoder"),
+        ("mistral_large4", "decoder"),
+    ],
 )
 def test_uneven_batches_give_the_gradients_and_answers_of_one_process(family, trained, checkpoint, tmp_path):
     on_two_ranks("tests.trainers.distributed.sharded", checkpoint(family), tmp_path, trained)

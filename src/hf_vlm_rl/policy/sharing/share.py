@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from ..foreign_hooks import foreign_hook
-from ..ranks import ranks
+from ..ranks import is_sharded, ranks
 from ..row_images import RowImages
 from .self_check import disagreement
 from .switch import forbidden
@@ -22,7 +22,7 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
-    with forbidden(watched(backbone)):
+    with forbidden(watched(backbone) or _uneven(backbone)):
         layout = switch.layout(ids, lambda: _keys(backbone, kwargs, rows), kwargs)
     if layout is None or not _agrees(backbone):
         return {}
@@ -40,6 +40,13 @@ def watched(backbone: Any) -> str | None:
             return f"the model's config has output_{name}"
     home = foreign_hook(decoder)
     return None if home is None else f"a hook of {home} is on the decoder"
+
+
+def _uneven(backbone: Any) -> str | None:
+    """Why ranks would run modules unequally often and wait for each other, as not all may share; or None."""
+    if backbone.sharing.way_in_words in ("cached", "mixed") and is_sharded(backbone):
+        return "weights are spread over ranks, and shared rows run some modules twice"
+    return None
 
 
 def _agrees(backbone: Any) -> bool:

@@ -85,6 +85,7 @@ class Probe(TrainerCallback):
         @functools.wraps(compute_loss)
         def forward(*args, **kwargs):
             if self.weigh:
+                self.logits = None  # those of an earlier forward
                 self._held = _start_weighing(self._device)
             return timed(*args, **kwargs)
 
@@ -105,7 +106,7 @@ class Probe(TrainerCallback):
     def _keep_logits(self, module: Any, args: tuple, output: Any) -> None:
         logits = getattr(output, "logits", None)
         if torch.is_grad_enabled() and logits is not None:
-            self.logits = logits.detach().float()
+            self.logits = logits.detach()
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """The data are preprocessed from here on."""

@@ -22,6 +22,7 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import VLMPolicy
 
+from .flops import update_flops
 from .models import TILING, image, pair
 from .probe import PHASES, Probe
 from .sizes import SIZES
@@ -80,6 +81,7 @@ class Measured:
         differences: Of log-probs, loss, and gradients relative to the largest; None: stock gives no logits.
         report: The policy's `sharing_report()`.
         turns: Steps that the medians are of.
+        flops: Of an update's decoder and head, on unique tokens and on all tokens of the batch.
     """
 
     name: str
@@ -90,6 +92,7 @@ class Measured:
     differences: tuple[float | None, float, float]
     report: Mapping[str, Any]
     turns: int
+    flops: tuple[float, float]
 
     @property
     def token_ratio(self) -> float:
@@ -247,8 +250,19 @@ def measure(
     )
     stock, ours = (_medians(side) for side in turns)
     peaks = probes[0].peak, probes[1].peak
-    tokens, report = len(prompt["input_ids"][0]), policy.sharing_report()
-    return Measured(name, shape, tokens, (stock, ours), peaks, _differences(*probes), report, len(turns[0]))
+    tokens = len(prompt["input_ids"][0])
+    flops = [update_flops(policy, tokens, shape.completion, shape.group, once) for once in (True, False)]
+    return Measured(
+        name=name,
+        shape=shape,
+        prompt=tokens,
+        seconds=(stock, ours),
+        peaks=peaks,
+        differences=_differences(*probes),
+        report=policy.sharing_report(),
+        turns=len(turns[0]),
+        flops=tuple(flops),
+    )
 
 
 def _turn(probes: list[Probe], weigh: bool = False) -> None:

@@ -5,7 +5,7 @@ by at most 1e-5, gradients by at most 1e-4 of the largest, and greedy tokens are
 
 bfloat16: rounding is large, so stock's own is the measure. The truth is the same weights in float32; a
 policy's distance from it (log-probs: mean; gradients: norm of the difference over that of the truth) is at
-most 1.25 times stock's, and 0.002 more.
+most twice stock's, and 0.002 more.
 """
 
 import time
@@ -22,7 +22,7 @@ FAMILIES = ("internvl", "qwen2_5_vl", "qwen3_vl", "qwen3_5", "gemma3")
 KERNELS = ("sdpa", "eager", "flash_attention_2", "flex_attention")
 DTYPES = (torch.float32, torch.bfloat16)
 LOGPS, GRADIENTS = 1e-5, 1e-4
-NOISE, ABOVE = 1.25, 0.002
+NOISE, ABOVE = 2.0, 0.002
 COLUMNS = (
     "family", "dtype", "kernel", "sharing", "tokens shared", "log-probs", "gradients", "greedy", "verdict",
 )  # fmt: skip
@@ -125,8 +125,9 @@ def cases(device: str) -> list[tuple[str, str, torch.dtype]]:
     return [(family, kernel, dtype) for kernel, dtype in pairs for family in FAMILIES]
 
 
-def conformance(part: Part, families: tuple[str, ...] = FAMILIES) -> None:
+def conformance(part: Part) -> None:
     """Write the table: what time allows of families x kernels x dtypes."""
+    families = FAMILIES[::3] if part.tiny else FAMILIES
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
     part.write(__doc__.split("\n\n", 1)[1] + "\n")
     part.write(table(COLUMNS, head=True))

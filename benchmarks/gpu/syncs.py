@@ -1,12 +1,12 @@
 """How often the host waits for the device in a forward and backward, stock against policy.
 
-Counted by `torch.cuda.set_sync_debug_mode("warn")`, in a forward and backward of tiny models with gradients,
-from tensors that are on the device, after one that warms up: kept features and processed images are those of
-a trainer's later passes. "policy again" passes the same tensors once more, as an epoch over minibatches or a
-reference model does. The places are the innermost lines outside torch.
+Counted by `torch.cuda.set_sync_debug_mode("warn")` in a forward and backward of tiny models, their inputs on
+the device, the vision tower frozen. One pass before it warms up, so a policy finds its images processed and
+their features kept, as in all passes of a training step but the first. Places are the innermost lines outside
+torch. Copying a result to the host and data to the device count as well.
 
-Without CUDA (tests) calls are counted that would wait there. Tensors that live on the host anyway are
-counted, too, so that these figures are upper bounds.
+Without CUDA (tests), calls are counted that would wait there. Tensors that are on the host anyway count, too,
+so that those figures are upper bounds.
 """
 
 import traceback
@@ -95,12 +95,11 @@ def waits(device: str) -> Iterator[Counter]:
             torch.cuda.set_sync_debug_mode("default")
 
 
-def hot_path(model: Any, processing: Any, device: str, train_vision: bool = False) -> Callable[[], None]:
-    """A forward and backward of the decoder's weights, its inputs ready on the device."""
+def hot_path(model: Any, processing: Any, device: str) -> Callable[[], None]:
+    """A forward and backward of the decoder's weights, its inputs ready on the device; run once."""
     batch, _ = with_completions(prompts(processing, device))
-    decoder = model.get_decoder()
-    model.requires_grad_(train_vision)
-    decoder.requires_grad_(True)
+    model.requires_grad_(False)
+    model.get_decoder().requires_grad_(True)
 
     def step() -> None:
         logits = model(**batch, use_cache=False).logits
@@ -126,8 +125,9 @@ def count(family: str, device: str) -> tuple[Counter, Counter, Counter]:
     return tuple(counted)
 
 
-def syncs(part: Part, families: tuple[str, ...] = FAMILIES) -> None:
+def syncs(part: Part) -> None:
     """Write a line for each family, and the places where a policy waits more often than stock."""
+    families = FAMILIES[::3] if part.tiny else FAMILIES
     part.write(__doc__.split("\n\n", 1)[1] + "\n")
     part.write(table(COLUMNS, head=True))
     more = []

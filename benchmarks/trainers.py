@@ -216,6 +216,7 @@ def measure(
     device: str,
     deadline: float | None = None,
     same_weights: bool = False,
+    tensors: bool = False,
 ) -> Measured:
     """Train stock and policy in turns.
 
@@ -226,6 +227,7 @@ def measure(
         device: "cpu" or "cuda".
         deadline: Time by `time.monotonic()` after which no further turn is begun, two turns aside.
         same_weights: Stock and policy have the very same base weights.
+        tensors: Peaks are of the bytes of tensors, which do not depend on what the allocator keeps.
     """
     sides = pair(name, shape.tiles, shape.vision == "trained", device, same_weights)
     probes = []
@@ -233,6 +235,7 @@ def measure(
         options = common(out, device, SIZES[name].dtype) | {"gradient_checkpointing": shape.checkpointing}
         for model, processing in sides:
             probes.append(Probe(TRAINERS[shape.trainer](model, processing, name, shape, options), processing))
+            probes[-1].tensors = tensors
         turns: list[list[dict[str, float]]] = [[], []]
         _turn(probes)  # warms up
         for _ in range(repeats):

@@ -18,7 +18,7 @@ from .._retype import Retyped
 from ..errors import ImageError
 from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
-from .deal_images import images_by_row
+from .deal_images import images_by_row, load_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
@@ -110,7 +110,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
         encoded = [
-            self._encode_row(index, row, images_of_row, kwargs)
+            self._encode_row(index, row, load_row(images_of_row, index), kwargs)
             for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True))
         ]
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}

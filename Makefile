@@ -73,9 +73,13 @@ wheel: install
 	$(BIN)/python -m pip install -q --no-deps --target $(WHEEL_OUT)/installed $(WHEEL_OUT)/*.whl
 	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 PYTHONPATH=installed $(abspath $(BIN))/python -m hf_vlm_rl.cli demo --steps 8 --out demo
 
-# Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes.
+# Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes. The plot of
+# docs/performance.md is made anew.
 bench: install
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.trainers
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.scale
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.host_memory
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.image_store
 
 # Nine minutes; without `make install`: `python -m benchmarks.gpu` (benchmarks/README.md).
 gpu: install

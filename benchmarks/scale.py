@@ -3,10 +3,10 @@
 `python -m benchmarks.scale` takes about six minutes on one core. It prints a table, writes every figure to
 outputs/scale/scale.csv and, with matplotlib, the plot of docs/performance.md; `--read` plots figures again.
 
-Growth is the exponent between the two largest sizes of an axis: 1 is linear, 2 quadratic. Where less is shared
-at the larger size (long completions), the policy's cost approaches stock's from below, so its exponent may be
-larger than stock's by that of the token ratio. What grows faster than that by more than 0.15 is named below the
-table.
+Growth is the exponent between the two largest sizes of an axis: 1 is linear, 2 quadratic. Where less is
+shared at the larger size (long completions), the policy's cost approaches stock's from below, so its exponent
+may be larger than stock's by that of the token ratio. What grows faster than that by more than 0.15 is named
+below the table.
 """
 
 import argparse

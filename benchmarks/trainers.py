@@ -110,6 +110,10 @@ class Measured:
         return f"{stock / ours:.2f}" if ours > 1e-4 else "-"
 
 
+class TimeUp(Exception):
+    """After the turn that warms up, there is not the time for two more."""
+
+
 def common(out: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
     return {
         "output_dir": out,
@@ -225,9 +229,12 @@ def measure(
         shape: What a step is.
         repeats: Turns that are timed, besides one that warms up and one that weighs and compares.
         device: "cpu" or "cuda".
-        deadline: Time by `time.monotonic()` after which no further turn is begun, two turns aside.
+        deadline: Time by `time.monotonic()` until which all turns shall be over.
         same_weights: Stock and policy have the very same base weights.
         tensors: Peaks are of the bytes of tensors, which do not depend on what the allocator keeps.
+
+    Raises:
+        TimeUp: If the deadline leaves no time for two turns after the first.
     """
     sides = pair(name, shape.tiles, shape.vision == "trained", device, same_weights)
     probes = []
@@ -237,13 +244,15 @@ def measure(
             probes.append(Probe(TRAINERS[shape.trainer](model, processing, name, shape, options), processing))
             probes[-1].tensors = tensors
         turns: list[list[dict[str, float]]] = [[], []]
-        _turn(probes)  # warms up
+        slowest = _timed_turn(probes)  # warms up
+        if _too_late(deadline, slowest):
+            raise TimeUp(f"a turn takes {slowest:.0f} seconds")
+        slowest = 0.0
         for _ in range(repeats):
-            began = time.monotonic()
-            _turn(probes)
+            slowest = max(slowest, _timed_turn(probes))
             for taken, probe in zip(turns, probes, strict=True):
                 taken.append(dict(probe.seconds))
-            if deadline is not None and time.monotonic() + 2 * (time.monotonic() - began) > deadline:
+            if _too_late(deadline, slowest):
                 break
         # Giving memory back costs time, so this turn is not timed.
         _turn(probes, weigh=True)
@@ -266,6 +275,18 @@ def measure(
         turns=len(turns[0]),
         flops=tuple(flops),
     )
+
+
+def _too_late(deadline: float | None, turn: float) -> bool:
+    """Whether two more turns, one of which weighs, may be too many."""
+    return deadline is not None and time.monotonic() + 2.2 * turn > deadline
+
+
+def _timed_turn(probes: list[Probe]) -> float:
+    """The seconds of a turn."""
+    began = time.monotonic()
+    _turn(probes)
+    return time.monotonic() - began
 
 
 def _turn(probes: list[Probe], weigh: bool = False) -> None:

@@ -10,10 +10,12 @@ import trl
 
 from ..flops import peak_flops
 from ..sizes import SIZES
-from ..trainers import Measured, Shape, measure
+from ..trainers import Measured, Shape, TimeUp, measure
 from .report import Part, reason, table
 
 REPEATS = 3
+# To build two models and take three turns, at the very least.
+LEAST_SECONDS = 15
 COLUMNS = (
     "model", "trainer", "rows", "tiles", "prompt", "completion", "checkpointing", "side", "rollout s",
     "update s", "**step s**", "rollouts/s", "tokens/s sampled", "unique tokens/s updated", "MFU unique",
@@ -58,19 +60,20 @@ def grid(part: Part, name: str) -> None:
     peak, source = peak_flops(part.device, dtype, 256 if part.tiny else 8192)
     part.write(f"TRL {trl.__version__}. " + NOTE.format(repeats=REPEATS, peak=source))
     done: list[Measured] = []
-    slowest = 0.0
-    for shape in shapes:
-        if part.seconds_left() < 1.2 * slowest:
+    for number, shape in enumerate(shapes, start=1):
+        # The first has most of the time, unless it is the only one.
+        seconds = part.seconds_left() * (1.0 if number == len(shapes) else 0.6)
+        if seconds < LEAST_SECONDS and not part.tiny:
             part.write(f"\nNo time left for {shape}.\n")
             continue
-        began = time.monotonic()
         try:
-            done.append(_measure(part, name, shape))
+            done.append(_measure(part, name, shape, time.monotonic() + seconds))
             _write(part, done[-1], peak, first=len(done) == 1)
+        except TimeUp as error:
+            part.write(f"\nNo time left for {shape}: {error}.\n")
         except Exception as error:
             part.failed(error)
         _free()
-        slowest = max(slowest, time.monotonic() - began)
     if done:
         part.write("\nRatios stock / policy, and what the policy says of sharing:\n")
         part.write(table(RATIOS, head=True))
@@ -81,9 +84,8 @@ def grid(part: Part, name: str) -> None:
             part.write(f"\n`{_label(measured)}`: `{report}`")
 
 
-def _measure(part: Part, name: str, shape: Shape) -> Measured:
+def _measure(part: Part, name: str, shape: Shape, deadline: float) -> Measured:
     """A shape, or the same with gradient checkpointing where its activations do not fit."""
-    deadline = time.monotonic() + part.seconds_left()
     try:
         return measure(name, shape, REPEATS, part.device, deadline, same_weights=True)
     except torch.OutOfMemoryError as error:

@@ -34,6 +34,12 @@ def _syncs() -> Callable[[Part], None]:
     return syncs
 
 
+def _preprocessing() -> Callable[[Part], None]:
+    from .preprocessing import preprocessing
+
+    return preprocessing
+
+
 def _grid(name: str) -> Callable[[Part], None]:
     from .grid import grid
 
@@ -45,5 +51,6 @@ PARTS = {
     "internvl-8b": Planned("Steps: InternVL of 8B", 130, partial(_grid, "internvl-8b")),
     "conformance": Planned("Conformance", 90, _conformance),
     "syncs": Planned("Waiting for the device", 40, _syncs),
-    "qwen3_5-4b": Planned("Steps: a Qwen3.5 hybrid of 4B", 130, partial(_grid, "qwen3_5-4b")),
+    "preprocessing": Planned("Preprocessing on the device", 25, _preprocessing),
+    "qwen3_5-4b": Planned("Steps: a Qwen3.5 hybrid of 4B", 105, partial(_grid, "qwen3_5-4b")),
 }

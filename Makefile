@@ -9,7 +9,7 @@ PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --du
 DEMO_OUT ?= outputs/demo
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families lint unit trainers trainers-latest ppo-first demo wheel bench docs site cards clean
+.PHONY: help install test test-families lint unit trainers trainers-latest ppo-first demo wheel bench gpu docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -18,6 +18,7 @@ help:
 	@echo "make wheel  build a wheel, and run the demo from it"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
+	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
 	@echo "make docs   regenerate docs/families.md and the table of docs/rewards.md"
 
@@ -72,9 +73,17 @@ wheel: install
 	$(BIN)/python -m pip install -q --no-deps --target $(WHEEL_OUT)/installed $(WHEEL_OUT)/*.whl
 	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 PYTHONPATH=installed $(abspath $(BIN))/python -m hf_vlm_rl.cli demo --steps 8 --out demo
 
-# Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes.
+# Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes. The plot of
+# docs/performance.md is made anew.
 bench: install
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.trainers
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.scale
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.host_memory
+	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.image_store
+
+# Nine minutes; without `make install`: `python -m benchmarks.gpu` (benchmarks/README.md).
+gpu: install
+	$(BIN)/python -m benchmarks.gpu
 
 # The banner of Material for MkDocs is about its own future.
 site: install

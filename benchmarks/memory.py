@@ -19,8 +19,9 @@ from hf_vlm_rl.plan import Checkpoint, Run, Settings, estimate
 from hf_vlm_rl.plan.live import LiveBytes
 from tests.tiny import recipe
 
-from .models import SIZES, TILING, _stretch, image, pair
+from .models import TILING, _stretch, image, pair
 from .probe import Probe
+from .sizes import SIZES
 from .trainers import Shape, _forget, common, grpo
 
 COLUMNS = [

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
+from hf_vlm_rl.plan.live import LiveBytes
+
 PHASES = ("preprocess", "rollout", "log-probs", "backward")
 
 
@@ -25,6 +27,7 @@ class Probe(TrainerCallback):
     Attributes:
         seconds: Of each phase and of the whole "step", in the last step.
         peak: Bytes at the peak of forward and backward above what was held before, if asked for.
+        tensors: Whether these bytes are those of tensors, instead of what the system gave for them.
         loss: Of the last step.
         gradients: Of the last step, all in one vector, on the CPU.
         logits: What the model gave in the last forward with gradients; None if it gave none.
@@ -35,8 +38,9 @@ class Probe(TrainerCallback):
     def __init__(self, trainer: Any, processor: Any):
         self.trainer = trainer
         self.seconds: dict[str, float] = defaultdict(float)
-        self.weigh = False
+        self.weigh, self.tensors = False, False
         self.peak = 0
+        self._live = LiveBytes()
         self.loss, self.gradients, self.logits = None, None, None
         self.sampled, self.replay = None, None
         self._began, self._held = 0.0, 0
@@ -85,7 +89,8 @@ class Probe(TrainerCallback):
         @functools.wraps(compute_loss)
         def forward(*args, **kwargs):
             if self.weigh:
-                self._held = _start_weighing(self._device)
+                self.logits = None  # those of an earlier forward
+                self._start()
             return timed(*args, **kwargs)
 
         return forward
@@ -96,16 +101,30 @@ class Probe(TrainerCallback):
         def run(loss, **kwargs):
             timed(loss, **kwargs)
             if self.weigh:
-                self.peak = _peak(self._device) - self._held
+                self._stop()
             self.loss = float(loss.detach())
             self.gradients = torch.cat([p.grad.flatten().float().cpu() for p in self._parameters])
 
         return run
 
+    def _start(self) -> None:
+        if self.tensors:
+            self._live = LiveBytes()
+            self._live.__enter__()
+        else:
+            self._held = _start_on(self._device)
+
+    def _stop(self) -> None:
+        if self.tensors:
+            self._live.__exit__(None, None, None)
+            self.peak = self._live.peak
+        else:
+            self.peak = _peak(self._device) - self._held
+
     def _keep_logits(self, module: Any, args: tuple, output: Any) -> None:
         logits = getattr(output, "logits", None)
         if torch.is_grad_enabled() and logits is not None:
-            self.logits = logits.detach().float()
+            self.logits = logits.detach()
 
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """The data are preprocessed from here on."""
@@ -117,21 +136,27 @@ class Probe(TrainerCallback):
         self.seconds["step"] = self._now() - self._began
 
 
-def _start_weighing(device: torch.device) -> int:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        return torch.cuda.memory_allocated()
+def start_weighing() -> int:
+    """Give back what the C library keeps, begin a new peak, and return the resident bytes of this process."""
     ctypes.CDLL("libc.so.6").malloc_trim(0)
     with open("/proc/self/clear_refs", "w") as reset:
         reset.write("5")  # the peak of resident memory, see proc(5)
-    return _status("VmRSS")
+    return resident("VmRSS")
 
 
-def _peak(device: torch.device) -> int:
-    return torch.cuda.max_memory_allocated() if device.type == "cuda" else _status("VmHWM")
-
-
-def _status(name: str) -> int:
+def resident(name: str) -> int:
+    """Bytes of this process: "VmRSS" resident now, "VmHWM" at the peak."""
     with open("/proc/self/status") as status:
         (line,) = (line for line in status if line.startswith(name))
     return int(line.split()[1]) * 1024
+
+
+def _start_on(device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        return torch.cuda.memory_allocated()
+    return start_weighing()
+
+
+def _peak(device: torch.device) -> int:
+    return torch.cuda.max_memory_allocated() if device.type == "cuda" else resident("VmHWM")

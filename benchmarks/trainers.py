@@ -10,7 +10,8 @@ import itertools
 import platform
 import statistics
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +22,10 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import VLMPolicy
 
-from .models import SIZES, TILING, image, pair
+from .flops import update_flops
+from .models import TILING, image, pair
 from .probe import PHASES, Probe
+from .sizes import SIZES
 
 QUESTION = "What is it?"
 COLUMNS = [
@@ -33,13 +36,82 @@ COLUMNS = [
 
 @dataclass(frozen=True)
 class Shape:
-    """A step: `group` completions of one prompt with an image of `tiles` tiles; DPO: half as many pairs."""
+    """A step: `group` completions of one prompt with images of `tiles` tiles; DPO: half as many pairs.
+
+    Attributes:
+        trainer: One of `TRAINERS`.
+        group: Rows of a step.
+        tiles: Of each image.
+        completion: Tokens of each completion.
+        vision: "frozen" or "trained".
+        images: Different images of the prompt, if they have tiles.
+        words: Words of the prompt's text beside the question; a letter and its blank are a token each.
+        checkpointing: Whether layers are run again in the backward pass.
+    """
 
     trainer: str
     group: int
     tiles: int
     completion: int
-    vision: str
+    vision: str = "frozen"
+    images: int = 1
+    words: int = 0
+    checkpointing: bool = False
+
+    def pictures(self, name: str) -> list[Any]:
+        """The images of the prompt, for a model of some size."""
+        return [each for number in range(self.images) for each in image(name, self.tiles, number)]
+
+    @property
+    def text(self) -> str:
+        """The prompt's text."""
+        return " ".join(["x y"] * (self.words // 2) + [QUESTION])
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A shape's figures; pairs are (stock, policy).
+
+    Attributes:
+        name: One of `SIZES`.
+        shape: The shape.
+        prompt: Tokens of the prompt.
+        seconds: Of each phase and the whole "step": medians.
+        peaks: Bytes of forward and backward above what was held before.
+        differences: Of log-probs, loss, and gradients relative to the largest; None: stock gives no logits.
+        report: The policy's `sharing_report()`.
+        turns: Steps that the medians are of.
+        flops: Of an update's decoder and head, on unique tokens and on all tokens of the batch.
+    """
+
+    name: str
+    shape: Shape
+    prompt: int
+    seconds: tuple[Mapping[str, float], Mapping[str, float]]
+    peaks: tuple[int, int]
+    differences: tuple[float | None, float, float]
+    report: Mapping[str, Any]
+    turns: int
+    flops: tuple[float, float]
+
+    @property
+    def token_ratio(self) -> float:
+        """Tokens of the batch over those that the decoder computed."""
+        return self.report["tokens"] / self.report["tokens_computed"] if self.report["tokens"] else 1.0
+
+    def taken(self, *phases: str) -> tuple[float, float]:
+        """Seconds of some phases together."""
+        stock, ours = (sum(side.get(phase, 0.0) for phase in phases) for side in self.seconds)
+        return stock, ours
+
+    def ratio(self, *phases: str) -> str:
+        """Stock's time over the policy's."""
+        stock, ours = self.taken(*phases)
+        return f"{stock / ours:.2f}" if ours > 1e-4 else "-"
+
+
+class TimeUp(Exception):
+    """After the turn that warms up, there is not the time for two more."""
 
 
 def common(out: str, device: str, dtype: torch.dtype) -> dict[str, Any]:
@@ -64,13 +136,13 @@ def spread(completion_ids: list[list[int]], **columns: Any) -> list[float]:
 
 
 def _messages(name: str, shape: Shape) -> list[dict[str, Any]]:
-    content = [{"type": "image", "image": picture} for picture in image(name, shape.tiles)]
-    return [{"role": "user", "content": [*content, {"type": "text", "text": QUESTION}]}]
+    content = [{"type": "image", "image": picture} for picture in shape.pictures(name)]
+    return [{"role": "user", "content": [*content, {"type": "text", "text": shape.text}]}]
 
 
 def _columns(name: str, shape: Shape) -> dict[str, Any]:
-    row: dict[str, Any] = {"prompt": [{"role": "user", "content": QUESTION}]}
-    return row | ({"images": image(name, shape.tiles)} if shape.tiles else {})
+    row: dict[str, Any] = {"prompt": [{"role": "user", "content": shape.text}]}
+    return row | ({"images": shape.pictures(name)} if shape.tiles else {})
 
 
 def grpo(model: Any, processing: Any, name: str, shape: Shape, options: dict[str, Any]) -> GRPOTrainer:
@@ -141,26 +213,89 @@ STUDY = [
 ]
 
 
-def measure(name: str, shape: Shape, repeats: int, device: str) -> str:
-    """One line of the table."""
-    sides = pair(name, shape.tiles, shape.vision == "trained", device)
+def measure(
+    name: str,
+    shape: Shape,
+    repeats: int,
+    device: str,
+    deadline: float | None = None,
+    same_weights: bool = False,
+    tensors: bool = False,
+) -> Measured:
+    """Train stock and policy in turns.
+
+    Args:
+        name: One of `SIZES`.
+        shape: What a step is.
+        repeats: Turns that are timed, besides one that warms up and one that weighs and compares.
+        device: "cpu" or "cuda".
+        deadline: Time by `time.monotonic()` until which all turns shall be over.
+        same_weights: Stock and policy have the very same base weights.
+        tensors: Peaks are of the bytes of tensors, which do not depend on what the allocator keeps.
+
+    Raises:
+        TimeUp: If the deadline leaves no time for two turns after the first.
+    """
+    sides = pair(name, shape.tiles, shape.vision == "trained", device, same_weights)
     probes = []
     with tempfile.TemporaryDirectory() as out:
-        options = common(out, device, SIZES[name].dtype)
+        options = common(out, device, SIZES[name].dtype) | {"gradient_checkpointing": shape.checkpointing}
         for model, processing in sides:
             probes.append(Probe(TRAINERS[shape.trainer](model, processing, name, shape, options), processing))
-        taken: list[list[dict[str, float]]] = [[], []]
-        for turn in range(repeats + 2):
-            for side, probe in enumerate(probes):
-                # The first turn warms up. The last one weighs, as giving memory back costs time, and
-                # compares, so the policy gets what stock sampled: rounding may tip a draw.
-                probe.weigh = turn == repeats + 1
-                probe.replay = probes[0].sampled if probe.weigh and side else None
-                _forget(probe)
-                probe.trainer.train()
-                if 0 < turn <= repeats:
-                    taken[side].append(dict(probe.seconds))
-    return _line(name, shape, probes, taken, sides[1][0].get_base_model())
+            probes[-1].tensors = tensors
+        turns: list[list[dict[str, float]]] = [[], []]
+        slowest = _timed_turn(probes)  # warms up
+        if _too_late(deadline, slowest):
+            raise TimeUp(f"a turn takes {slowest:.0f} seconds")
+        slowest = 0.0
+        for _ in range(repeats):
+            slowest = max(slowest, _timed_turn(probes))
+            for taken, probe in zip(turns, probes, strict=True):
+                taken.append(dict(probe.seconds))
+            if _too_late(deadline, slowest):
+                break
+        # Giving memory back costs time, so this turn is not timed.
+        _turn(probes, weigh=True)
+    policy = sides[1][0].get_base_model()
+    prompt = policy.processing_class.apply_chat_template(
+        [_messages(name, shape)], add_generation_prompt=True, tokenize=True, return_dict=True
+    )
+    stock, ours = (_medians(side) for side in turns)
+    peaks = probes[0].peak, probes[1].peak
+    tokens = len(prompt["input_ids"][0])
+    flops = [update_flops(policy, tokens, shape.completion, shape.group, once) for once in (True, False)]
+    return Measured(
+        name=name,
+        shape=shape,
+        prompt=tokens,
+        seconds=(stock, ours),
+        peaks=peaks,
+        differences=_differences(*probes),
+        report=policy.sharing_report(),
+        turns=len(turns[0]),
+        flops=tuple(flops),
+    )
+
+
+def _too_late(deadline: float | None, turn: float) -> bool:
+    """Whether two more turns, one of which weighs, may be too many."""
+    return deadline is not None and time.monotonic() + 2.2 * turn > deadline
+
+
+def _timed_turn(probes: list[Probe]) -> float:
+    """The seconds of a turn."""
+    began = time.monotonic()
+    _turn(probes)
+    return time.monotonic() - began
+
+
+def _turn(probes: list[Probe], weigh: bool = False) -> None:
+    for side, probe in enumerate(probes):
+        probe.weigh = weigh
+        # For the comparison the policy gets what stock sampled: rounding may tip a draw.
+        probe.replay = probes[0].sampled if weigh and side else None
+        _forget(probe)
+        probe.trainer.train()
 
 
 def _forget(probe: Probe) -> None:
@@ -171,28 +306,30 @@ def _forget(probe: Probe) -> None:
         model.processing_class.state.processed.clear()
 
 
-def _line(name: str, shape: Shape, probes: list[Probe], taken: list, policy: VLMPolicy) -> str:
-    def ratio(*phases: str) -> str:
-        stock, ours = (
-            statistics.median(sum(turn.get(p, 0) for p in phases) for turn in side) for side in taken
-        )
-        return f"{stock / ours:.2f}" if ours > 1e-4 else "-"
+def _medians(turns: list[dict[str, float]]) -> dict[str, float]:
+    return {phase: statistics.median(turn.get(phase, 0.0) for turn in turns) for phase in turns[0]}
 
-    stock, ours = probes
-    report = policy.sharing_report()
-    tokens = report["tokens"] / report["tokens_computed"] if report["tokens"] else 1.0
-    differences = (
-        (stock.logits.log_softmax(-1) - ours.logits.log_softmax(-1)).abs().max(),
-        abs(stock.loss - ours.loss),
-        (stock.gradients - ours.gradients).abs().max() / stock.gradients.abs().max(),
-    )
-    prompt = policy.processing_class.apply_chat_template(
-        [_messages(name, shape)], add_generation_prompt=True, tokenize=True, return_dict=True
-    )
-    cells = [name, shape.trainer, shape.group, shape.tiles, len(prompt["input_ids"][0]), shape.completion]
-    cells += [shape.vision, f"{tokens:.2f}", *(ratio(phase) for phase in PHASES), f"**{ratio('step')}**"]
-    cells += [ratio("log-probs", "backward"), f"{stock.peak / ours.peak:.2f}"]
-    cells += [f"{difference:.0e}" for difference in differences]
+
+def _differences(stock: Probe, ours: Probe) -> tuple[float | None, float, float]:
+    logits = None
+    if stock.logits is not None and ours.logits is not None:
+        # Row by row: all of them at once are gigabytes with a large vocabulary.
+        pairs = zip(stock.logits, ours.logits, strict=True)
+        logits = max(
+            float((a.float().log_softmax(-1) - b.float().log_softmax(-1)).abs().max()) for a, b in pairs
+        )
+    gradients = (stock.gradients - ours.gradients).abs().max() / stock.gradients.abs().max()
+    return logits, abs(stock.loss - ours.loss), float(gradients)
+
+
+def line(measured: Measured) -> str:
+    """The table's line of a shape."""
+    shape = measured.shape
+    cells = [measured.name, shape.trainer, shape.group, shape.tiles, measured.prompt, shape.completion]
+    cells += [shape.vision, f"{measured.token_ratio:.2f}", *(measured.ratio(phase) for phase in PHASES)]
+    cells += [f"**{measured.ratio('step')}**", measured.ratio("log-probs", "backward")]
+    cells += [f"{measured.peaks[0] / measured.peaks[1]:.2f}"]
+    cells += ["-" if difference is None else f"{difference:.0e}" for difference in measured.differences]
     return "| " + " | ".join(map(str, cells)) + " |"
 
 
@@ -205,12 +342,12 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     given = vars(parser.parse_args())
     repeats, device = given.pop("repeats"), given.pop("device")
-    machine = torch.cuda.get_device_name() if device == "cuda" else _processor()
+    machine = torch.cuda.get_device_name() if device == "cuda" else processor_name()
     print(f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}, TRL {trl.__version__}\n")
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))
     for cell in _cells(given):
-        print(measure(cell.pop("model"), Shape(**cell), repeats, device), flush=True)
+        print(line(measure(cell.pop("model"), Shape(**cell), repeats, device)), flush=True)
 
 
 def _cells(given: dict[str, list | None]) -> Iterator[dict[str, Any]]:
@@ -222,7 +359,8 @@ def _cells(given: dict[str, list | None]) -> Iterator[dict[str, Any]]:
     yield from (dict(zip(USUAL, values, strict=True)) for values in itertools.product(*axes))
 
 
-def _processor() -> str:
+def processor_name() -> str:
+    """What this machine's processor calls itself."""
     with open("/proc/cpuinfo") as info:
         return next((line.split(":")[1].strip() for line in info if "model name" in line), platform.machine())
 

@@ -8,6 +8,8 @@ from hf_vlm_rl import ImageError
 from hf_vlm_rl.processing.carriers import unpack
 from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets
 
+TEXT = ("input_ids", "attention_mask")
+
 
 def ids_of(native, text, images) -> list[int]:
     return native(text=[text], images=[images] if images else None)["input_ids"][0]
@@ -53,6 +55,18 @@ def test_every_nesting_of_images_gives_the_same_batch(processing):
     alone = processing(images=CAT, text=one)
     assert alone["input_ids"] == expected["input_ids"][:1]
     assert torch.equal(alone["pixel_values"], expected["pixel_values"][:1])
+
+
+def test_rows_that_repeat_are_what_each_is_alone(processing):
+    text, other = text_of(processing, None, "one"), text_of(processing, None, "another one")
+    # Copies, as trainers decode the image of a repeated row anew, and the same text with another image.
+    rows = [(text, CAT), (text, CAT.copy()), (text, ROCKET), (text, CAT), (other, CAT), (other, CAT.copy())]
+    batch = processing(images=[[image] for _, image in rows], text=[text for text, _ in rows], padding=True)
+    for index, (text, image) in enumerate(rows):
+        alone = processing(images=image, text=text)
+        real = [token for token, seen in zip(*(batch[key][index] for key in TEXT), strict=True) if seen]
+        assert real == list(alone["input_ids"][0])
+        assert torch.equal(batch["pixel_values"][index], alone["pixel_values"][0])
 
 
 @pytest.mark.parametrize("images", [None, [], [[], []], [None, None], [[], None]])

@@ -120,12 +120,13 @@ def token_types(processor: Any, name: str, ids: torch.Tensor) -> torch.Tensor:
     create = getattr(processor, f"create_{name}", None) or processor.create_mm_token_type_ids
     if getattr(create, "__func__", None) is not ProcessorMixin.create_mm_token_type_ids:
         return torch.tensor(create(ids.tolist()), dtype=torch.long, device=ids.device)
-    # The general one, without leaving the device: training calls it in every forward.
+    # The general one, without waiting for the device: training calls it in every forward.
     types = torch.zeros_like(ids, dtype=torch.long)
     kinds = (processor.image_token_ids, processor.video_token_ids, processor.audio_token_ids)
     for kind, tokens in enumerate(kinds, start=1):
-        known = [token for token in tokens if token is not None]
-        types[torch.isin(ids, torch.tensor(known, dtype=ids.dtype, device=ids.device))] = kind
+        for token in tokens:
+            if token is not None:
+                types.masked_fill_(ids == token, kind)
     return types
 
 

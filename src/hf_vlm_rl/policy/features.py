@@ -18,6 +18,7 @@ from .image_features import Features, features_of_each, features_of_one, joined
 from .locate import CARRIERS
 from .ranks import most
 from .tower_state import frozen_state
+from .transfer import without_waiting
 
 # Side of the image for calls whose result nobody wants, in pixels.
 BLANK = 112
@@ -161,7 +162,7 @@ def _forward(backbone: Any, images: list[ProcessedImage], options: Mapping[str, 
             continue
         values = [image.inputs[key] for image in images]
         if isinstance(values[0], torch.Tensor):
-            value = torch.cat(values).to(backbone.device)
+            value = without_waiting(torch.cat(values), backbone.device)
             inputs[key] = value.to(backbone.dtype) if value.is_floating_point() else value
         else:
             inputs[key] = [item for value in values for item in value]

@@ -19,6 +19,7 @@ from .native import read_native
 from .native_inputs import native_tensors
 from .ranks import gradients_awaited, is_sharded
 from .row_images import RowImages
+from .transfer import without_waiting
 
 IDLE = "idle_tower_calls"
 
@@ -109,7 +110,7 @@ def model_inputs(
         images = native or {ticket: processing.processed(ticket) for ticket in tickets}
         for name in family.companions:
             numbers = [images[ticket].inputs[name] for ticket in tickets]
-            inputs[name] = torch.cat(numbers).to(input_ids.device)
+            inputs[name] = without_waiting(torch.cat(numbers), input_ids.device)
     if tickets:
         inside = family.grids and any(row.inside for row in rows)
         if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):

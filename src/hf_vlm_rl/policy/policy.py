@@ -150,8 +150,9 @@ class VLMPolicy(Retyped):
         """
         parts = output if isinstance(output, tuple) else (output.logits,)
         logits = next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
-        index = torch.tensor([i for i in self.placeholder_ids if i < logits.shape[-1]], device=logits.device)
-        logits.index_fill_(-1, index, NEVER)  # in place: (B, L, V) is the largest tensor of a step
+        for token in self.placeholder_ids:
+            if token < logits.shape[-1]:
+                logits[..., token] = NEVER  # in place: (B, L, V) is the largest tensor of a step
         return output
 
     @torch.no_grad()

@@ -24,7 +24,7 @@ class TowerState:
 
     Attributes:
         facts: What can be compared on the CPU: versions of the tensors, settings, dtype, device.
-        samples: Some elements of every tensor, one tensor a device and dtype. Edits of `parameter.data`
+        samples: Bytes of some elements of every tensor, one tensor a device. Edits of `parameter.data`
             change no version; these see them.
     """
 
@@ -92,7 +92,11 @@ def _samples(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
             flat = tensor if tensor.is_contiguous() else tensor.reshape(-1)
             samples = flat.as_strided((number,), (flat.numel() // number,), flat.storage_offset())
             groups.setdefault((tensor.device, tensor.dtype), []).append(samples)
-    return tuple(torch.cat(group) for group in groups.values())
+    # To compare is to wait for the device: once, whatever dtypes there are.
+    on_device: dict[torch.device, list[torch.Tensor]] = {}
+    for (device, _), group in groups.items():
+        on_device.setdefault(device, []).append(torch.cat(group).view(torch.uint8))
+    return tuple(torch.cat(group) for group in on_device.values())
 
 
 def _may_change(name: str, tensor: torch.Tensor) -> bool:

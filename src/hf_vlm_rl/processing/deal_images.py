@@ -9,8 +9,8 @@ from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
 
 
-def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[PIL.Image.Image]]:
-    """Assign images to rows of text and load them.
+def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
+    """Assign images to rows of text.
 
     Args:
         images: None, one image, a flat list in the order of the placeholders, or one list (or None)
@@ -19,10 +19,10 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[P
         placeholder: The string that stands for one image.
 
     Returns:
-        B lists of upright RGB images, as many as the row has placeholders.
+        B lists of images as they were given, as many as the row has placeholders.
 
     Raises:
-        ImageError: If numbers differ or an image is unusable. The message names the row.
+        ImageError: If numbers differ. The message names the row.
     """
     counts = [row.count(placeholder) for row in rows]
     if images is None:
@@ -46,10 +46,20 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list[P
                 f"{placeholder!r}, rephrase it.",
                 index,
             )
-    return [
-        [_load(image, row, index) for index, image in enumerate(images_of_row)]
-        for row, images_of_row in enumerate(by_row)
-    ]
+    return by_row
+
+
+def load_row(images: list, row: int) -> list[PIL.Image.Image]:
+    """The images of one row, upright and RGB. All rows' at once would be gigabytes in a large batch.
+
+    Args:
+        images: As they were given.
+        row: The row's index, for messages.
+
+    Raises:
+        ImageError: If an image is unusable. The message names the row and the image.
+    """
+    return [_load(image, row, index) for index, image in enumerate(images)]
 
 
 def _deal(images: list, counts: list[int]) -> list[list]:

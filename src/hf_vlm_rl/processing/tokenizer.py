@@ -18,7 +18,7 @@ from .._retype import Retyped
 from ..errors import ImageError
 from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, normalize, without_images
-from .deal_images import images_by_row
+from .deal_images import images_by_row, load_row
 from .encoded_rows import CHECKSUM, checked
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
@@ -109,10 +109,14 @@ class VLMTokenizer(TokenizerShape, Retyped):
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
-        encoded = [
-            self._encode_row(index, row, images_of_row, kwargs)
-            for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True))
-        ]
+        encoded: list[dict[str, Any]] = []
+        before: tuple[str, list] | None = None
+        for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True)):
+            content = row, load_row(images_of_row, index)
+            # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
+            repeated = before is not None and content == before
+            encoded.append(_copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
+            before = content
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
         batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
         if images is not None:
@@ -362,6 +366,11 @@ class VLMTokenizer(TokenizerShape, Retyped):
         if isinstance(ids[0], int):
             return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
         return [self._erase_tickets(row) for row in ids]
+
+
+def _copied(row: dict[str, Any]) -> dict[str, Any]:
+    """An encoded row with lists of its own, as padding changes them."""
+    return {key: list(values) for key, values in row.items()}
 
 
 def _first(value: Any) -> list:

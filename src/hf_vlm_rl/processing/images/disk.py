@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import os
 import stat
 import tempfile
@@ -120,7 +121,7 @@ class Directory:
             OSError: If the directory cannot be read.
         """
         removed = Cleaned()
-        for used, size, path in self._files("kept") + self._files("spilled"):
+        for used, size, path in itertools.chain(self._files("kept"), self._files("spilled")):
             if used < time.time() - older_than_days * DAY:
                 gone = _remove(path)
                 removed = Cleaned(
@@ -172,22 +173,21 @@ class Directory:
         if self._spilled_since_sweep < self.spill_bytes // 8:
             return
         self._spilled_since_sweep = 0
-        files = self._files("spilled")
+        files = sorted(self._files("spilled"))
         total = sum(size for _, size, _ in files)
         for _, size, path in files:
             if total <= self.spill_bytes * 3 // 4:
                 break
             total -= size * _remove(path)
 
-    def _files(self, tier: str) -> list[tuple[float, int, Path]]:
-        """Time of last use, size and path of each file, oldest first."""
-        files = []
+    def _files(self, tier: str) -> Iterator[tuple[float, int, str]]:
+        """Time of last use, size and path of each file, folder by folder; there may be millions."""
         with self._explained():
-            for path in (self.root / tier).glob("*/*"):
-                with contextlib.suppress(FileNotFoundError):  # another process swept it
-                    status = path.stat()
-                    files.append((status.st_mtime, status.st_size, path))
-        return sorted(files)
+            for folder in _entries(self.root / tier):
+                for entry in _entries(folder):
+                    with contextlib.suppress(FileNotFoundError):  # another process swept it
+                        status = entry.stat()
+                        yield status.st_mtime, status.st_size, entry.path
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -228,10 +228,20 @@ def name(key: int) -> str:
     return f"{key & (1 << 64) - 1:016x}"
 
 
-def _remove(path: Path) -> bool:
+def _entries(folder: str | os.PathLike) -> list[os.DirEntry]:
+    """What a folder holds; nothing if there is no such folder, or another user may not look into it."""
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return []
+
+
+def _remove(path: str) -> bool:
     """Whether a file is gone; one of another user may have to stay."""
     try:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     except OSError:
         return False
     return True

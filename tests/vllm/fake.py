@@ -73,26 +73,33 @@ class FakeGeneration:
 
     def expanded(self, ids: list[int], images: list | None) -> list[int]:
         """What vLLM makes of a prompt: each placeholder replaced as the native processor does."""
+        text = self.processing_class.state.placeholder
+        mark = self.processing_class.tokenizer.convert_tokens_to_ids(text)
+        assert ids.count(mark) == len(images or ()), "one placeholder for each image"
+        replacements, out = self.replacements(images or []), []
+        for token in ids:
+            out.extend(replacements.pop(0) if token == mark else [token])
+        return out
+
+    def replacements(self, images: list) -> list[list[int]]:
+        """What vLLM puts in the place of each image's placeholder."""
+        assert all(isinstance(image, PIL.Image.Image) and image.mode == "RGB" for image in images)
         options = self.llm.llm_engine.model_config.multimodal_config.mm_processor_kwargs or {}
         native = AutoProcessor.from_pretrained(self.model.name_or_path, **options)
-        text = self.processing_class.state.placeholder
-        mark = native.tokenizer.convert_tokens_to_ids(text)
-        assert ids.count(mark) == len(images or ()), "one placeholder for each image"
-        assert all(isinstance(image, PIL.Image.Image) and image.mode == "RGB" for image in images or ())
-        left, out = list(images or ()), []
-        for token in ids:
-            if token != mark:
-                out.append(token)
-                continue
+        text, out = self.processing_class.state.placeholder, []
+        for image in images:
             # In company, some processors make other tokens of an image than of one alone.
-            copies = len(images)
-            given = {"images": [[left.pop(0)] * copies], "text": [text * copies]}
+            given = {"images": [[image] * len(images)], "text": [text * len(images)]}
             made = [int(each) for each in native(**given, add_special_tokens=False)["input_ids"][0]]
-            out.extend(made[: len(made) // copies])
+            out.append(made[: len(made) // len(images)])
         return out
 
     def _answer(self, ids: list[int], images: list | None) -> tuple:
         seen = self.expanded(ids, images)
+        return seen, *self.sample(seen, images)
+
+    def sample(self, seen: list[int], images: list | None) -> tuple:
+        """A completion of an expanded prompt, log-probs of each token, and whose they are."""
         tickets = {}
         if images:
             text = self.processing_class.state.placeholder * len(images)
@@ -122,4 +129,4 @@ class FakeGeneration:
             tokens.append(names)
             logprobs.append([float(values[each]) for each in names])
         assert all(math.isfinite(value) for each in logprobs for value in each)
-        return seen, completion, logprobs, tokens
+        return completion, logprobs, tokens

@@ -1,0 +1,40 @@
+"""Tiny checkpoints that vLLM can run: its attention on a CPU wants heads of 32 at least."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import GenerationConfig
+
+from tests.tiny import auto_class, recipe
+from tests.tiny.weights import randomise
+
+HEADS, HEAD = 2, 32  # 64 together, the hidden size of tiny decoders
+
+
+def build(family: str, directory: Path) -> Path:
+    """Write a random checkpoint of a family with wider heads, and its processor."""
+    made = recipe(family)
+    widen(made.config.get_text_config())
+    torch.manual_seed(0)
+    model = auto_class(made.config).from_config(made.config, dtype=torch.float32)
+    randomise(model, seed=0)
+    tokenizer = made.processor.tokenizer
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=list(made.stop_ids),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model.save_pretrained(directory, save_original_format=made.original_format)
+    made.processor.save_pretrained(directory)
+    return directory
+
+
+def widen(text: Any) -> None:
+    """Give a decoder two heads of 32, and its rotary sections twice their length."""
+    text.num_attention_heads, text.num_key_value_heads = HEADS, 1
+    if getattr(text, "head_dim", None) is not None:
+        text.head_dim = HEAD
+    section = (getattr(text, "rope_parameters", None) or {}).get("mrope_section")
+    if section:
+        text.rope_parameters["mrope_section"] = [2 * length for length in section]

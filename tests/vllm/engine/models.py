@@ -10,12 +10,17 @@ from tests.tiny import auto_class, recipe
 from tests.tiny.weights import randomise
 
 HEADS, HEAD = 2, 32  # 64 together, the hidden size of tiny decoders
+# vLLM asks Gemma 3's tokenizer for these; the tiny one has single line ends.
+LINE_ENDS = {"gemma3": ["\n\n", "\n\n\n", "\n\n\n\n"]}
 
 
 def build(family: str, directory: Path) -> Path:
     """Write a random checkpoint of a family with wider heads, and its processor."""
     made = recipe(family)
-    widen(made.config.get_text_config())
+    text = made.config.get_text_config()
+    widen(text)
+    made.processor.tokenizer.add_tokens(LINE_ENDS.get(family, []))
+    text.vocab_size = max(text.vocab_size, -(-len(made.processor.tokenizer) // 8) * 8)
     torch.manual_seed(0)
     model = auto_class(made.config).from_config(made.config, dtype=torch.float32)
     randomise(model, seed=0)

@@ -130,6 +130,20 @@ def test_a_prompt_that_vllm_saw_otherwise(change, tokens, refused):
     refused(ImageError, rf"^Row 4: vLLM saw another prompt than the policy: .*{tokens}", other, rows=rows)
 
 
+def test_log_probs_of_another_model(refused):
+    """The prompts agree, and the weights or the code do not."""
+
+    def sample(self, seen, images):
+        completion, logprobs, tokens = FakeGeneration.sample(self, seen, images)
+        return completion, [[value - 1.0 for value in each] for each in logprobs], tokens
+
+    refused(
+        UnsupportedModelError,
+        r"^Row \d: vLLM's log-probs differ by (1|0\.99) a token .* with 2 images\. Expected less than 0\.3",
+        lambda trainer: swap(trainer, sample=sample),
+    )
+
+
 def test_an_image_that_vllm_refuses(refused):
     def generate(self, *given, **settings):
         raise ValueError("The image has 9000 tokens, and the encoder's budget is 4096.")

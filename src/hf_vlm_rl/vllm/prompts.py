@@ -25,12 +25,14 @@ class EnginePrompt:
         short_ids: As the engine takes it; one placeholder an image.
         images: Upright RGB images, in the order of their placeholders.
         lengths: Placeholders of each image in `ids`.
+        carried: Each image's ticket, as `carriers.pack` takes it.
     """
 
     ids: list[int]
     short_ids: list[int]
     images: tuple[PIL.Image.Image, ...] = ()
     lengths: tuple[int, ...] = ()
+    carried: tuple[tuple[int, int | None], ...] = ()
 
 
 def encode_prompts(
@@ -59,8 +61,8 @@ def _encode(
         template = {**template, "add_generation_prompt": True}
         encoded = processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **template)
         ids = encoded["input_ids"][0]
-        tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
-        if not tickets:
+        carried = unpack(encoded.get("pixel_values")) or []
+        if not carried:
             return EnginePrompt(ids, ids)
         (text,) = processing.apply_chat_template([prompt], tokenize=False, **template)
     except ImageError as error:
@@ -68,8 +70,9 @@ def _encode(
     return EnginePrompt(
         ids=ids,
         short_ids=_tokenize(processing, text),
-        images=tuple(processing.image_store.get(ticket).image for ticket in tickets),
-        lengths=tuple(processing.processed(ticket).tokens for ticket in tickets),
+        images=tuple(processing.image_store.get(ticket).image for ticket, _ in carried),
+        lengths=tuple(processing.processed(ticket).tokens for ticket, _ in carried),
+        carried=tuple(carried),
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ImageError
+from .agreement import check_agreement, samples_from_all_tokens
 from .checks import check_model, check_prompts, check_trainer
 from .options import changed_options, check_server, tell_engine
 from .placeholders import never_sampled, sampled_logprobs
@@ -32,15 +33,15 @@ def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> di
     Raises:
         ImageError: If vLLM saw another prompt than the policy, or refuses one. The message names the row.
         ImportError: If vLLM's version is none of those that TRL works with.
-        UnsupportedModelError: If vLLM loaded another kind of model.
+        UnsupportedModelError: If vLLM loaded another kind of model, or computes another.
         ValueError: If the trainer's settings cannot be served.
     """
     check_trainer(trainer)
     engine, processing = trainer.vllm_generation, trainer.processing_class
     colocated = engine.mode == "colocate"
-    if engine not in _ready:
+    first = engine not in _ready
+    if first:
         _make_ready(trainer, colocated)
-        _ready.add(engine)
     template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
     rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
     longest = engine.llm.llm_engine.model_config.max_model_len if colocated else engine.max_model_length
@@ -58,6 +59,9 @@ def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> di
         sampled_logprobs(*completion, placeholders, temperature, row)
         for row, completion in enumerate(zip(completions, logprobs, tokens, strict=True))
     ]
+    if first and samples_from_all_tokens(engine):
+        check_agreement(trainer, rows, completions, sampled, temperature)
+    _ready.add(engine)
     return {
         "prompt_ids": [row.ids for row in rows],
         "completion_ids": [list(ids) for ids in completions],

@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -70,8 +71,8 @@ def in_a_process(family: str) -> dict[str, Any]:
     for line in ended.stdout.splitlines():
         if line.startswith(MARK):
             return json.loads(line.removeprefix(MARK))
-    said = [line for line in ended.stderr.splitlines() if "Error" in line.partition(":")[0]]
-    return {"failed": said[-1][:300] if said else f"exit {ended.returncode}"}
+    said = re.findall(r"^(?:\[rank0\]: )?([\w.]*(?:Error|Exception): .*)", ended.stderr, flags=re.MULTILINE)
+    return {"failed": said[-1][:400] if said else f"exit {ended.returncode}"}
 
 
 def main(path: str, *names: str) -> None:

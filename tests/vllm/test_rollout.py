@@ -52,7 +52,7 @@ def test_unaccounted_they_would_be_off(policy_for, with_vllm, monkeypatch):
     monkeypatch.setattr("hf_vlm_rl.vllm.placeholders.math.log1p", lambda odds: 0.0)
     policy = policy_for("qwen2_5_vl")
     with torch.no_grad():
-        policy.get_output_embeddings().weight[list(policy.placeholder_ids)] *= 2.5
+        policy.get_output_embeddings().weight[list(policy.placeholder_ids)] *= 1.5
     trainer = with_vllm(policy, mixture("qwen2_5_vl"), learning_rate=0.0, max_steps=1)
     trainer.train()
     assert health(trainer)[0] > 0.01

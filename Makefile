@@ -20,7 +20,7 @@ help:
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make site   the documentation as pages, in site/"
-	@echo "make docs   regenerate docs/families.md and the table of docs/rewards.md"
+	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md and docs/vllm.md"
 
 install: $(VENV)/.installed
 
@@ -88,6 +88,7 @@ site: install
 docs: install
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python docs/make_rewards.py
+	$(BIN)/python docs/make_vllm.py
 
 cards: install
 	$(BIN)/python -m model_cards.make

@@ -30,7 +30,7 @@ def run(family: str) -> dict[str, Any]:
     from vllm import LLM
 
     from hf_vlm_rl import AutoVLMPolicy
-    from hf_vlm_rl.vllm import vllm_rollout
+    from hf_vlm_rl.vllm import match_weight_names, vllm_rollout
     from tests.trainers.runs import flat, grpo, mixture
     from tests.vllm.engine import cpu
     from tests.vllm.engine.models import build
@@ -54,6 +54,7 @@ def run(family: str) -> dict[str, Any]:
             rollout=vllm_rollout,
             peft=policy.lora_config(r=4),
         )
+        match_weight_names(trainer)
         trainer.train()
         return {
             "difference": flat(trainer, "sampling/sampling_logp_difference/max"),

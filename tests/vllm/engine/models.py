@@ -1,9 +1,11 @@
 """Tiny checkpoints that vLLM can run: its attention on a CPU wants heads of 32 at least."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
 from tests.tiny import auto_class, recipe
@@ -11,6 +13,7 @@ from tests.tiny.weights import randomise
 
 HEADS, HEAD = 2, 32  # 64 together, the hidden size of tiny decoders
 # vLLM asks Gemma 3's tokenizer for these; the tiny one has single line ends.
+SHORT = r"\bvision_tower\.(embeddings|encoder|pre_layrnorm|post_layernorm|head)\."
 LINE_ENDS = {"gemma3": ["\n\n", "\n\n\n", "\n\n\n\n"]}
 
 
@@ -32,7 +35,18 @@ def build(family: str, directory: Path) -> Path:
     )
     model.save_pretrained(directory, save_original_format=made.original_format)
     made.processor.save_pretrained(directory)
+    lengthen(directory / "model.safetensors")
     return directory
+
+
+def lengthen(path: Path) -> None:
+    """Give the weights of CLIP's and SigLIP's towers the names that published checkpoints have."""
+    weights = load_file(path)
+    longer = {
+        re.sub(SHORT, r"vision_tower.vision_model.\1.", name): weight for name, weight in weights.items()
+    }
+    if set(longer) != set(weights):
+        save_file(longer, path, metadata={"format": "pt"})
 
 
 def widen(text: Any) -> None:

@@ -15,12 +15,14 @@ from vllm.distributed import cleanup_dist_env_and_memory
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.processing import tokenizer
-from hf_vlm_rl.vllm import vllm_rollout
+from hf_vlm_rl.vllm import match_weight_names, vllm_rollout
 from tests.trainers.runs import flat, grpo, mixture
 
 pytestmark = pytest.mark.trl
 
 SERVED = ("qwen2_5_vl", "qwen3_vl", "internvl", "idefics3", "llava", "qwen2_vl", "smolvlm")
+# Behind the layer whose features LLaVA takes; vLLM does not make it.
+UNUSED = {"llava": "vision_tower.post_layernorm"}
 WEIGHTS = ("LoRA", "LoRA on all parts", "full")
 # Of log-probs in float32 on both sides; the issue of a wrong prompt is 1 and more.
 CLOSE = 1e-3
@@ -52,6 +54,7 @@ def with_engine(own_port, monkeypatch, tmp_path):
         }
         made = grpo(policy, mixture(family), tmp_path, **defaults | options)
         engines.append(made.vllm_generation)
+        match_weight_names(made)
         return made
 
     yield trainer
@@ -125,7 +128,8 @@ def test_every_weight_of_the_policy_is_loaded(family, policy_of, with_engine):
     engine = trainer.vllm_generation
     model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
     loaded = {name: model.load_weights([(name, weight)]) for name, weight in engine._iter_named_params()}
-    assert [name for name, into in loaded.items() if not into] == []
+    left_out = [name for name, into in loaded.items() if not into]
+    assert [name for name in left_out if UNUSED.get(family, "\0") not in name] == []
     own = {name for name, _ in model.named_parameters()}
     assert own - {name for into in loaded.values() for name in into} == set()
 

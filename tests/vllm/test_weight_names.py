@@ -52,5 +52,5 @@ def test_names_that_agree_stay():
 
 
 def test_a_server_cannot_be_told():
-    with pytest.raises(ValueError, match="vllm_mode='server'.*Expected 'colocate'"):
+    with pytest.raises(ValueError, match=r"vllm_mode='server'.*Expected 'colocate'"):
         match_weight_names(trainer(tower(), tower(), mode="server"))

@@ -9,18 +9,19 @@ PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --du
 DEMO_OUT ?= outputs/demo
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families lint unit trainers trainers-latest ppo-first demo wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo wheel bench gpu docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
+	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
 	@echo "make wheel  build a wheel, and run the demo from it"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
-	@echo "make docs   regenerate docs/families.md and the table of docs/rewards.md"
+	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md and docs/vllm.md"
 
 install: $(VENV)/.installed
 
@@ -63,6 +64,10 @@ ppo-first: $(TRL_FIRST)/.installed
 test-families: install
 	HF_VLM_RL_CLASSES=all HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers/test_every_class.py tests/scoring/test_ppo_every_class.py
 
+# vLLM brings its own torch: another environment, of 3 GB.
+test-vllm:
+	sh tests/vllm/engine/run.sh $(PYTHON) .lanes/vllm
+
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)
 
@@ -92,6 +97,7 @@ site: install
 docs: install
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python docs/make_rewards.py
+	$(BIN)/python docs/make_vllm.py
 
 cards: install
 	$(BIN)/python -m model_cards.make

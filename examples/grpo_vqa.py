@@ -16,6 +16,7 @@ from trl import GRPOConfig, GRPOTrainer, TrlParser
 from hf_vlm_rl import AutoVLMPolicy, push_adapter, rewards, save_adapter
 from hf_vlm_rl.data import from_dataset, load_llava, load_mixture, train_validation_split
 from hf_vlm_rl.evaluation import EvaluationCallback
+from hf_vlm_rl.vllm import vllm_rollout
 
 KINDS = {
     "text": rewards.normalized_match_reward,
@@ -66,6 +67,7 @@ if __name__ == "__main__":
         args=training,
         train_dataset=splits["train"],
         peft_config=policy.lora_config(r=args.lora_r),
+        rollout_func=vllm_rollout if training.use_vllm else None,
     )
     length = training.max_completion_length
     evaluation = EvaluationCallback(splits["validation"], reward_funcs, max_new_tokens=length)

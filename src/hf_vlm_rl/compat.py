@@ -1,7 +1,8 @@
 """The only place with version comparisons. Each fact: what it is, since when, when it can go."""
 
-from importlib.metadata import version
+from importlib.metadata import requires, version
 
+from packaging.requirements import Requirement
 from packaging.version import Version
 
 # TRL loads a model id whose architecture transformers does not have through AutoModelForCausalLM
@@ -40,3 +41,26 @@ def require_ppo() -> None:
             f"Got TRL {installed}, which has no PPOTrainer. The last version with "
             "trl.experimental.ppo is 1.12.0: pip install 'hf-vlm-rl[ppo]', or 'trl<1.13' and requests."
         )
+
+
+def require_vllm_of_trl(installed: str) -> None:
+    """Raise unless a version of vLLM is one that the installed TRL names in its requirements.
+
+    TRL warns only. With another version, weights are loaded and log-probs read by rules that have changed.
+
+    Args:
+        installed: vLLM's version.
+
+    Raises:
+        ImportError: If it is not. Names the range.
+    """
+    for line in requires("trl") or []:
+        requirement = Requirement(line)
+        # A build for another device has a local part, which sorts behind the release.
+        if requirement.name == "vllm" and not requirement.specifier.contains(
+            Version(installed).base_version, prereleases=True
+        ):
+            raise ImportError(
+                f"Got vLLM {installed}. TRL {version('trl')} needs vllm{requirement.specifier}: install one "
+                "of those, or another TRL."
+            )

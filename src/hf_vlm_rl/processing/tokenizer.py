@@ -24,6 +24,7 @@ from .images.processed import ProcessedImage
 from .images.reference import is_image_list
 from .images.stored import RowNote
 from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
+from .outside_engine import check_rollout_function
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
@@ -132,8 +133,10 @@ class VLMTokenizer(TokenizerShape, Retyped):
 
         Raises:
             ImageError: If a text contains this model's placeholder, or as `__call__` does.
+            ValueError: If a trainer calls that has use_vllm and no rollout function, and there are images.
         """
         conversations, batched = normalize(conversation)
+        check_rollout_function(conversations)
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
         return super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)

@@ -1,10 +1,15 @@
-"""The vLLM configurations are what the installed TRL's GRPO takes. vLLM itself needs a GPU and is not run."""
+"""The vLLM configurations are what the installed TRL's GRPO takes, and the script trains with them."""
 
 import pytest
 import yaml
 from trl import GRPOConfig, TrlParser
+from trl.trainer import grpo_trainer
 
-from tests.documents.examples.conftest import SCRIPTS
+from hf_vlm_rl.vllm import vllm_rollout
+from tests.documents.examples.conftest import SCRIPTS, TINY, run_script
+from tests.trainers.runs import flat
+from tests.vllm.fake import FakeGeneration
+from tests.vllm.fake_server import FakeServer
 
 CONFIGS = SCRIPTS / "vllm"
 
@@ -22,3 +27,21 @@ def test_grpo_takes_every_setting_of_the_configuration(mode, tmp_path):
 
 def test_every_configuration_is_tested():
     assert {path.stem for path in CONFIGS.iterdir()} == {"colocate", "server"}
+
+
+@pytest.mark.trl
+@pytest.mark.parametrize(("mode", "engine"), [("colocate", FakeGeneration), ("server", FakeServer)])
+def test_grpo_vqa_samples_with_vllm(mode, engine, questions, checkpoint, monkeypatch, tmp_path):
+    """With a stand-in for vLLM."""
+    monkeypatch.setattr(grpo_trainer, "VLLMGeneration", engine)
+    places = {"model": checkpoint("qwen2_5_vl"), "data": questions, "output_dir": tmp_path / "out"}
+    short = {
+        "held_out": 1,
+        "num_generations": 2,
+        "max_completion_length": 6,
+        "config": CONFIGS / f"{mode}.yaml",
+    }
+    trainer = run_script("grpo_vqa", **TINY | places | short)["trainer"]
+    assert trainer.rollout_func is vllm_rollout
+    assert len(trainer.vllm_generation.asked) == trainer.state.global_step == 2
+    assert max(flat(trainer, "sampling/sampling_logp_difference/max")) < 1e-4

@@ -1,0 +1,11 @@
+"""Rollouts with vLLM: TRL's GRPO trainer and the engine see the same prompts, with the same images."""
+
+from typing import TYPE_CHECKING
+
+from .._lazy import loaded_on_use
+
+if TYPE_CHECKING:
+    from .rollout import vllm_rollout as vllm_rollout
+    from .weight_names import match_weight_names as match_weight_names
+else:
+    __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -1,0 +1,95 @@
+"""vLLM never samples a placeholder, and its log-probs are those of the whole vocabulary all the same.
+
+A sampled placeholder would be read as an image. A bias on its logit forbids it, and makes the log-probs of
+the others those of a smaller vocabulary. The trainer's forward knows no bias, so it is taken out again: from
+the log-prob that a biased placeholder still has, the probability follows that it would have had without.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from ..errors import ImageError
+
+# The lowest that vLLM takes. As a difference of logits, e^-100 is no probability.
+BIAS = -100.0
+
+
+def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments of vLLM's `SamplingParams` that forbid placeholders and ask for their log-probs.
+
+    Args:
+        placeholder_ids: Ids that must not be sampled.
+        given: What the user passes to `SamplingParams`; a `logit_bias` is kept.
+
+    Raises:
+        ValueError: If the user asks for several log-probs a token.
+    """
+    if given.get("logprobs") or given.get("logprob_token_ids"):
+        raise ValueError(
+            f"generation_kwargs asks vLLM for log-probs: {dict(given)}. vllm_rollout asks for those of the "
+            "placeholders, and vLLM takes one request. Remove logprobs and logprob_token_ids."
+        )
+    bias = {int(token): value for token, value in (given.get("logit_bias") or {}).items()}
+    return {
+        **given,
+        "logit_bias": bias | dict.fromkeys(placeholder_ids, BIAS),
+        "logprob_token_ids": list(placeholder_ids),
+        "logprobs": len(placeholder_ids),  # vLLM wants both to agree
+    }
+
+
+@contextmanager
+def never_sampled(engine: Any, placeholder_ids: Sequence[int]) -> Iterator[None]:
+    """Let TRL's `VLLMGeneration` ask vLLM with `sampling_arguments`, for the length of a block."""
+    given = engine.generation_kwargs
+    engine.generation_kwargs = sampling_arguments(placeholder_ids, given)
+    try:
+        yield
+    finally:
+        engine.generation_kwargs = given
+
+
+def sampled_logprobs(
+    completion: Sequence[int],
+    logprobs: Sequence[Sequence[float | None]],
+    tokens: Sequence[Sequence[int]],
+    placeholder_ids: Sequence[int],
+    temperature: float,
+    row: int,
+) -> list[float | None]:
+    """Log-probs of a completion's tokens among all tokens, placeholders included.
+
+    Args:
+        completion: C sampled tokens.
+        logprobs: For each of them several log-probs, of the distribution that was sampled from.
+        tokens: Whose they are; the sampled token is among them.
+        placeholder_ids: The ids that had the bias.
+        temperature: By which logits, biases included, were divided.
+        row: For messages.
+
+    Returns:
+        C numbers; None where vLLM has none, as TRL passes them on.
+
+    Raises:
+        ImageError: If a placeholder was sampled all the same.
+    """
+    sampled = []
+    for position, (token, values, names) in enumerate(zip(completion, logprobs, tokens, strict=True)):
+        if token in placeholder_ids:
+            raise ImageError(
+                f"vLLM sampled the placeholder {token} as token {position} of a completion, though its logit "
+                f"was lowered by {-BIAS:g} (temperature {temperature:g}). Expected none: lower the "
+                "temperature, and pass no positive logit_bias for it.",
+                row,
+            )
+        known = dict(zip(names, values, strict=True))
+        value = known[token]
+        if value is not None and temperature > 0:
+            # None and -inf: cut off by top_k, top_p or min_p, and then the ratio is the cut's as well.
+            biased = [known[each] for each in placeholder_ids if known.get(each) is not None]
+            odds = sum(math.exp(each - BIAS / temperature) for each in biased)
+            value -= math.log1p(odds)
+        sampled.append(value)
+    return sampled

@@ -1,0 +1,118 @@
+"""A prompt as a trainer and as vLLM take it, and whether both are the same prompt.
+
+A trainer takes ids in which each image has as many placeholders as it has features. vLLM takes ids with one
+placeholder for each image, and the images, and expands the placeholders itself.
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import PIL.Image
+
+from ..errors import ImageError
+from ..processing.carriers import unpack
+from ..processing.tokenizer import VLMTokenizer
+
+
+@dataclass(frozen=True)
+class EnginePrompt:
+    """One prompt.
+
+    Attributes:
+        ids: As the trainer takes it; every image expanded.
+        short_ids: As the engine takes it; one placeholder an image.
+        images: Upright RGB images, in the order of their placeholders.
+        lengths: Placeholders of each image in `ids`.
+        carried: Each image's ticket, as `carriers.pack` takes it.
+    """
+
+    ids: list[int]
+    short_ids: list[int]
+    images: tuple[PIL.Image.Image, ...] = ()
+    lengths: tuple[int, ...] = ()
+    carried: tuple[tuple[int, int | None], ...] = ()
+
+
+def encode_prompts(
+    processing: VLMTokenizer, prompts: Sequence[str | Sequence[Mapping]], template: Mapping[str, Any]
+) -> list[EnginePrompt]:
+    """Encode B prompts.
+
+    Args:
+        processing: The policy's processing class.
+        prompts: Conversations with their images inside, or plain texts, which have none.
+        template: What a trainer passes to `apply_chat_template` besides the conversation.
+
+    Raises:
+        ImageError: If an image cannot be used. The message names the row.
+    """
+    return [_encode(processing, row, prompt, template) for row, prompt in enumerate(prompts)]
+
+
+def _encode(
+    processing: VLMTokenizer, row: int, prompt: str | Sequence[Mapping], template: Mapping[str, Any]
+) -> EnginePrompt:
+    try:
+        if isinstance(prompt, str):
+            ids = processing(text=[prompt])["input_ids"][0]
+            return EnginePrompt(ids, ids)
+        template = {**template, "add_generation_prompt": True}
+        encoded = processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **template)
+        ids = encoded["input_ids"][0]
+        carried = unpack(encoded.get("pixel_values")) or []
+        if not carried:
+            return EnginePrompt(ids, ids)
+        (text,) = processing.apply_chat_template([prompt], tokenize=False, **template)
+    except ImageError as error:
+        raise error.at_row(row) from error
+    return EnginePrompt(
+        ids=ids,
+        short_ids=_tokenize(processing, text),
+        images=tuple(processing.image_store.get(ticket).image for ticket, _ in carried),
+        lengths=tuple(processing.processed(ticket).tokens for ticket, _ in carried),
+        carried=tuple(carried),
+    )
+
+
+def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:
+    """The ids of a rendered prompt, with special tokens where `apply_chat_template` has them."""
+    bos, opening = processing.tokenizer.bos_token, processing.state.opening
+    written = bos is not None and text.startswith(bos)
+    special = not written or (opening is not None and text.startswith(opening))
+    return processing.tokenizer(text, add_special_tokens=special)["input_ids"]
+
+
+def check_same_prompts(
+    processing: VLMTokenizer, prompts: Sequence[EnginePrompt], seen: Sequence[Sequence[int]]
+) -> None:
+    """Compare the prompts that an engine answered with those that the trainer will score, token by token.
+
+    Args:
+        processing: Names tokens in the message.
+        prompts: B prompts.
+        seen: The ids of the B prompts as the engine expanded them.
+
+    Raises:
+        ImageError: If a token differs. The message names the row.
+    """
+    for row, (prompt, ids) in enumerate(zip(prompts, seen, strict=True)):
+        if list(ids) == prompt.ids:
+            continue
+        pairs = itertools.zip_longest(prompt.ids, ids)
+        at, (own, other) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
+        placeholder = processing.state.placeholder_id
+        raise ImageError(
+            f"vLLM saw another prompt than the policy: {len(ids)} tokens, {list(ids).count(placeholder)} of "
+            f"images, against {len(prompt.ids)} and {prompt.ids.count(placeholder)}; they differ first at "
+            f"token {at}: {_named(processing, other)} against {_named(processing, own)}. Expected the same "
+            "tokens. Give both the same processor: save the policy's processing class into the checkpoint "
+            "that vLLM loads, or start the server with its --mm-processor-kwargs. If it is the same, this "
+            "family is not served by vLLM as transformers has it: set use_vllm=False.",
+            row,
+        )
+
+
+def _named(processing: VLMTokenizer, token: int | None) -> str:
+    return "the end" if token is None else repr(processing.tokenizer.convert_ids_to_tokens(token))

@@ -1,0 +1,104 @@
+"""`vllm_rollout`: what TRL's `GRPOTrainer` takes as its rollout function."""
+
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..errors import ImageError
+from .agreement import check_agreement, samples_from_all_tokens
+from .checks import check_model, check_prompts, check_trainer
+from .options import changed_options, check_server, tell_engine
+from .placeholders import never_sampled, sampled_logprobs
+from .prompts import EnginePrompt, check_same_prompts, encode_prompts
+from .server import ask_server, reset_server
+
+# Engines that were checked and know the policy's image options.
+_ready: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> dict[str, list]:
+    """Sample completions with TRL's vLLM, from the prompts that the policy trains on.
+
+    `GRPOTrainer(..., rollout_func=vllm_rollout, args=GRPOConfig(use_vllm=True, ...))`. TRL synchronizes the
+    weights before it calls this.
+
+    Args:
+        prompts: B prompts, images inside; each stands there once for each of its completions.
+        trainer: Of a policy, with `use_vllm=True`.
+
+    Returns:
+        `prompt_ids`: B lists, images expanded. `completion_ids`: B lists. `logprobs`: B lists of the sampled
+        tokens' log-probs in the trainer's distribution, the whole vocabulary.
+
+    Raises:
+        ImageError: If vLLM saw another prompt than the policy, or refuses one. The message names the row.
+        ImportError: If vLLM's version is none of those that TRL works with.
+        UnsupportedModelError: If vLLM loaded another kind of model, or computes another.
+        ValueError: If the trainer's settings cannot be served.
+    """
+    check_trainer(trainer)
+    engine, processing = trainer.vllm_generation, trainer.processing_class
+    colocated = engine.mode == "colocate"
+    first = engine not in _ready
+    if first:
+        _make_ready(trainer, colocated)
+    template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
+    rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
+    longest = engine.llm.llm_engine.model_config.max_model_len if colocated else engine.max_model_length
+    check_prompts(trainer, rows, longest)
+    # What vLLM keeps of images was computed with the weights before the last synchronization.
+    if colocated:
+        engine.llm.llm_engine.reset_encoder_cache()
+    elif trainer.accelerator.is_main_process:
+        reset_server(engine)
+    placeholders = processing.state.never_sampled
+    with never_sampled(engine, placeholders):
+        completions, logprobs, tokens = (_ask if colocated else ask_server)(trainer, rows)
+    temperature = (engine.generation_kwargs or {}).get("temperature", engine.temperature)
+    sampled = [
+        sampled_logprobs(*completion, placeholders, temperature, row)
+        for row, completion in enumerate(zip(completions, logprobs, tokens, strict=True))
+    ]
+    if first and samples_from_all_tokens(engine):
+        check_agreement(trainer, rows, completions, sampled, temperature)
+    _ready.add(engine)
+    return {
+        "prompt_ids": [row.ids for row in rows],
+        "completion_ids": [list(ids) for ids in completions],
+        "logprobs": sampled,
+    }
+
+
+def _make_ready(trainer: Any, colocated: bool) -> None:
+    engine = trainer.vllm_generation
+    # What TRL starts vLLM with, and what a server should have been started with.
+    options = changed_options(trainer.processing_class, trainer.model.name_or_path)
+    if colocated:
+        check_model(trainer)
+        tell_engine(engine, options)
+    elif trainer.accelerator.is_main_process:
+        check_server(engine, options)
+
+
+def _ask(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[Sequence, Sequence, Sequence]:
+    """Completions of the vLLM in this process, their log-probs and whose those are.
+
+    Raises:
+        ImageError: If vLLM refuses a prompt, or saw another one.
+    """
+    images = [list(row.images) or None for row in rows]
+    generations = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
+    try:
+        seen, *answer = trainer.vllm_generation.generate(
+            prompts=[row.short_ids for row in rows],
+            images=images if any(images) else None,
+            num_generations=generations,
+        )
+    except ValueError as error:
+        sizes = sorted({image.size for row in rows for image in row.images})
+        raise ImageError(
+            f"vLLM refuses a batch of {len(rows)} prompts with images of {sizes} pixels: {error} Where an "
+            "image is too large for it, lower the image processor's max_pixels or number of tiles."
+        ) from error
+    check_same_prompts(trainer.processing_class, rows, seen)
+    return tuple(answer)

@@ -1,0 +1,132 @@
+"""A stand-in for TRL's `VLLMGeneration`: expands images as vLLM does, checks what it is asked, and samples.
+
+It expands with the native processor of the checkpoint, as vLLM would, and samples with the policy's weights
+of the last synchronization.
+"""
+
+import copy
+import math
+from types import SimpleNamespace
+from typing import Any
+
+import PIL.Image
+import torch
+from peft import PeftModel
+from transformers import AutoProcessor
+
+BIAS = -100.0
+
+
+class Engine:
+    """vLLM's `LLM`, as far as TRL and this package touch it."""
+
+    def __init__(self, model: Any, longest: int):
+        self.encoder_cache_is_fresh = False
+        self.llm_engine = SimpleNamespace(
+            model_config=SimpleNamespace(
+                max_model_len=longest,
+                hf_config=SimpleNamespace(model_type=model.config.model_type),
+                multimodal_config=SimpleNamespace(mm_processor_kwargs=None),
+            ),
+            reset_encoder_cache=self.reset_encoder_cache,
+        )
+
+    def reset_encoder_cache(self):
+        self.encoder_cache_is_fresh = True
+
+
+class FakeGeneration:
+    """TRL's class in colocate mode."""
+
+    def __init__(self, model, accelerator, processing_class, mode="colocate", **settings):
+        self.model, self.processing_class, self.mode = model, processing_class, mode
+        self.max_model_length = settings["max_model_length"]
+        self.temperature, self.top_p = settings["temperature"], settings["top_p"]
+        self.top_k, self.min_p = settings["top_k"], settings["min_p"]
+        self.repetition_penalty = settings["repetition_penalty"]
+        self.max_completion_length = settings["max_completion_length"]
+        self.logprobs, self.generation_kwargs = 0, settings["generation_kwargs"] or {}
+        self.structured_outputs_regex = None
+        self.llm = Engine(model, self.max_model_length or 4096)
+        self.placeholders = processing_class.state.never_sampled
+        self.synchronized, self.asked = 0, []
+
+    def sync_weights(self):
+        self.synchronized += 1
+        self.llm.encoder_cache_is_fresh = False
+        model = self.model
+        if isinstance(model, PeftModel):
+            model = copy.deepcopy(model).merge_and_unload()
+        self.weights = copy.deepcopy(model).eval()
+
+    def generate(self, prompts, images, num_generations, profiler=None):
+        assert self.llm.encoder_cache_is_fresh, "features of older weights"
+        arguments = self.generation_kwargs
+        assert all(type(token) is int for token in arguments["logit_bias"])
+        assert {arguments["logit_bias"][token] for token in self.placeholders} == {BIAS}
+        assert arguments["logprob_token_ids"] == list(self.placeholders)
+        assert arguments["logprobs"] == len(self.placeholders)
+        images = [None] * len(prompts) if images is None else images
+        self.asked.append((prompts, images, arguments))
+        rows = [self._answer(ids, row) for ids, row in zip(prompts, images, strict=True)]
+        return tuple(list(part) for part in zip(*rows, strict=True))
+
+    def expanded(self, ids: list[int], images: list | None) -> list[int]:
+        """What vLLM makes of a prompt: each placeholder replaced as the native processor does."""
+        text = self.processing_class.state.placeholder
+        mark = self.processing_class.tokenizer.convert_tokens_to_ids(text)
+        assert ids.count(mark) == len(images or ()), "one placeholder for each image"
+        replacements, out = self.replacements(images or []), []
+        for token in ids:
+            out.extend(replacements.pop(0) if token == mark else [token])
+        return out
+
+    def replacements(self, images: list) -> list[list[int]]:
+        """What vLLM puts in the place of each image's placeholder."""
+        assert all(isinstance(image, PIL.Image.Image) and image.mode == "RGB" for image in images)
+        options = self.llm.llm_engine.model_config.multimodal_config.mm_processor_kwargs or {}
+        native = AutoProcessor.from_pretrained(self.model.name_or_path, **options)
+        text, out = self.processing_class.state.placeholder, []
+        for image in images:
+            # In company, some processors make other tokens of an image than of one alone.
+            given = {"images": [[image] * len(images)], "text": [text * len(images)]}
+            made = [int(each) for each in native(**given, add_special_tokens=False)["input_ids"][0]]
+            out.append(made[: len(made) // len(images)])
+        return out
+
+    def _answer(self, ids: list[int], images: list | None) -> tuple:
+        seen = self.expanded(ids, images)
+        return seen, *self.sample(seen, images)
+
+    def sample(self, seen: list[int], images: list | None) -> tuple:
+        """A completion of an expanded prompt, log-probs of each token, and whose they are."""
+        tickets = {}
+        if images:
+            text = self.processing_class.state.placeholder * len(images)
+            encoded = self.processing_class(images=[images], text=[text], return_tensors="pt")
+            tickets = {key: encoded[key] for key in ("pixel_values", "image_grid_thw")}
+        prompt = torch.tensor([seen])
+        with torch.no_grad():
+            output = self.weights.generate(
+                input_ids=prompt,
+                attention_mask=torch.ones_like(prompt),
+                **tickets,
+                max_new_tokens=self.max_completion_length,
+                do_sample=True,
+                temperature=self.temperature,
+                top_k=0,
+                output_logits=True,
+                return_dict_in_generate=True,
+            )
+        completion = output.sequences[0, len(seen) :].tolist()
+        logprobs, tokens = [], []
+        for token, logits in zip(completion, output.logits, strict=True):
+            biased = logits[0].double().clone()
+            for each, bias in self.generation_kwargs["logit_bias"].items():
+                biased[each] += bias
+            values = (biased / self.temperature).log_softmax(-1)
+            names = [token, *self.placeholders]
+            tokens.append(names)
+            logprobs.append([float(values[each]) for each in names])
+        assert all(math.isfinite(value) for each in logprobs for value in each)
+        return completion, logprobs, tokens

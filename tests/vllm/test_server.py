@@ -1,0 +1,105 @@
+"""Server mode: features of images at their places, one request a prompt, and options that must agree."""
+
+import pytest
+from trl.trainer import grpo_trainer
+
+from hf_vlm_rl import AutoVLMPolicy, ImageError
+from tests.trainers.runs import flat, mixture, user
+from tests.vllm.fake_server import FakeServer
+
+pytestmark = pytest.mark.trl
+
+# Every image's tokens are one run.
+IN_ONE_RUN = ("qwen2_5_vl", "qwen3_vl", "internvl", "llava")
+DIFFERENCE = "sampling/sampling_logp_difference/max"
+AREA = 28 * 28
+SMALL = {"size": {"shortest_edge": 4 * AREA, "longest_edge": 9 * AREA}}
+
+
+@pytest.fixture
+def with_server(with_vllm, monkeypatch):
+    """`with_server(policy, rows, server, **options)`: as `with_vllm`, in server mode."""
+
+    def trainer(policy, rows, server=FakeServer, **options):
+        monkeypatch.setattr(grpo_trainer, "VLLMGeneration", server)
+        return with_vllm(policy, rows, vllm_mode="server", **options)
+
+    return trainer
+
+
+@pytest.mark.parametrize("family", IN_ONE_RUN)
+def test_three_steps_score_what_was_sampled(family, policy_for, with_server):
+    policy = policy_for(family)
+    trainer = with_server(policy, mixture(family), peft=policy.lora_config(r=4, target="all"))
+    trainer.train()
+    differences = flat(trainer, DIFFERENCE)
+    assert len(differences) == 3
+    assert max(differences) < 1e-4
+
+
+def test_each_prompt_is_asked_once_with_its_images(policy_for, with_server):
+    trainer = with_server(policy_for("qwen2_5_vl"), mixture("qwen2_5_vl"), max_steps=1)
+    trainer.train()
+    ((prompts, features, count),) = trainer.vllm_generation.asked
+    assert (len(prompts), count) == (3, 2)
+    assert sorted(len(each["images"]) if each else 0 for each in features) == [0, 1, 2]
+
+
+def test_text_alone_has_no_features(policy_for, with_server):
+    trainer = with_server(policy_for("qwen2_5_vl"), 3 * [{"prompt": user("Say hello.")}], max_steps=1)
+    trainer.train()
+    ((_, features, _),) = trainer.vllm_generation.asked
+    assert features is None
+    assert max(flat(trainer, DIFFERENCE)) < 1e-4
+
+
+def test_an_image_in_several_runs_is_refused(policy_for, with_server):
+    trainer = with_server(policy_for("idefics3"), mixture("idefics3"))
+    with pytest.raises(ImageError, match=r"^Row \d: its images have .* in runs of .*colocate"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.fixture
+def small(checkpoint):
+    """A policy whose images have fewer tokens than the checkpoint's processor gives them."""
+    return AutoVLMPolicy.from_pretrained(
+        checkpoint("qwen2_5_vl"), dtype="float32", min_pixels=4 * AREA, max_pixels=9 * AREA
+    )
+
+
+def test_a_server_with_other_image_options_is_refused(small, with_server):
+    trainer = with_server(small, mixture("qwen2_5_vl"))
+    with pytest.raises(ValueError, match=r"Restart it with --mm-processor-kwargs '{.*\"longest_edge\": 7056"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+def test_a_server_with_the_same_options_is_asked(small, with_server):
+    class Started(FakeServer):
+        processor_options = SMALL
+
+    trainer = with_server(small, mixture("qwen2_5_vl"), Started, max_steps=1)
+    trainer.train()
+    assert max(flat(trainer, DIFFERENCE)) < 1e-4
+
+
+def test_other_tokens_than_the_policys_are_refused(policy_for, with_server):
+    class Longer(FakeServer):
+        def replacements(self, images):
+            return [[*ids, ids[0]] for ids in super().replacements(images)]
+
+    trainer = with_server(policy_for("qwen2_5_vl"), mixture("qwen2_5_vl"), Longer)
+    with pytest.raises(ImageError, match=r"^Row \d: the server makes \[.*--mm-processor-kwargs"):
+        trainer.train()
+
+
+def test_a_server_that_keeps_what_it_knows_of_images_is_refused(policy_for, with_server):
+    class Forgetless(FakeServer):
+        answers_reset = 404
+
+    trainer = with_server(policy_for("qwen2_5_vl"), mixture("qwen2_5_vl"), Forgetless)
+    with pytest.raises(
+        ConnectionError, match=r"answered 404 to /reset_encoder_cache.*VLLM_SERVER_DEV_MODE=1"
+    ):
+        trainer.train()

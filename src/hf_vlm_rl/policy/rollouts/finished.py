@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
+
 from ..foreign_hooks import foreign_hook
 from .processors import crosses_rows
 from .rows import choose_arguments, choose_cache, unknown_argument, unknown_cache

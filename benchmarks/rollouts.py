@@ -1,8 +1,9 @@
 """`generate` of the stock model against `generate` of the policy, with completions of different lengths.
 
-`python -m benchmarks.rollouts` lets the two take turns in one process, one rollout each, and prints per shape the
-ratio stock / policy of the time. Both get native inputs of their own kind ready made, the same weights and seeds, and
-end each row at a length that was drawn before. Figures are medians of the paired ratios.
+`python -m benchmarks.rollouts` lets the two take turns in one process, one rollout each, and prints per shape
+the ratio stock / policy of the time. Both get ready inputs of their own kind, the same weights and seeds, and
+end each row at a length that was set before. Figures are medians of the paired ratios; "same" counts the
+rollouts that are equal, token by token.
 """
 
 import argparse

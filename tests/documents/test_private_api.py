@@ -271,8 +271,7 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
     ),
     "_sample": (
         "transformers",
-        "the sampling loop: told by its stopping criteria, the policy's forward leaves finished rows out. Where "
-        "it is no longer called, all rows stay",
+        "the sampling loop: it knows which rows are finished; where it is no longer called, all rows stay",
         sampling_is_one_method_that_is_given_its_criteria,
     ),
     "_split_generators": ("datasets", "as `_generate_tables`", a_builder_asks_for_types_splits_and_tables),

@@ -1,8 +1,8 @@
 """Rows that are finished leave the batch, so that no row waits for the longest.
 
 The sampling loop stays transformers' own and goes on with all B rows: random numbers, processors, criteria
-and streamers are what they would be. Only the model runs on fewer rows. A finished row's logits are zeros, and
-the loop puts padding in the place of what it draws from them.
+and streamers are what they would be. Only the model runs on fewer rows. A finished row's logits are zeros,
+and the loop puts padding in the place of what it draws from them.
 
 Shapes: B rows, b of them still in the cache, V words.
 """
@@ -104,13 +104,20 @@ class Batch:
         if not 0 < len(rows) <= present * (1 - SHARE):
             return
         if self.left is None:
-            self.reason = unknown_cache(self.cache) or unknown_argument(kwargs, self.rows)
+            self.reason = self._unknown(kwargs)
             if self.reason is not None:
                 self.policy.base_model.rollouts.kept[self.reason] += 1
                 return
         places = rows if self.left is None else torch.searchsorted(self.left, rows)
         choose_cache(self.cache, places)
         self.left = rows
+
+    def _unknown(self, kwargs: Mapping[str, Any]) -> str | None:
+        """Why nobody knows how to leave rows out of a step; None if it is known."""
+        # Backbones without positions in several dimensions have no such attribute.
+        if kwargs.get("position_ids") is None and hasattr(self.policy.base_model, "rope_deltas"):
+            return "the model keeps its rows' positions to itself"
+        return unknown_cache(self.cache) or unknown_argument(kwargs, self.rows)
 
 
 class WatchedCriteria(StoppingCriteriaList):

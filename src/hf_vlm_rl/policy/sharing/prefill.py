@@ -6,8 +6,9 @@ from typing import Any
 import torch
 
 from ..inputs import model_inputs
-from ..ranks import most
+from ..ranks import most, ranks
 from ..row_images import RowImages
+from .prefill_check import disagreement
 from .prefix_cache import share_prompts
 from .share import keys_of_rows, watched
 
@@ -103,6 +104,8 @@ def prefill_once(
     pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
     if not (most(pays, ids.device) if sharded else pays):
         return None
+    if not _agrees(backbone):
+        return None
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
     cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
@@ -114,10 +117,26 @@ def prefill_once(
     return kwargs | {"past_key_values": cache, "attention_mask": mask}
 
 
+def _agrees(backbone: Any) -> bool:
+    """Whether the decoder gives the same with a shared cache; asked once per dtype and attention kernel."""
+    decoder, refusals = backbone.decoder, backbone.rollouts.prefill_refusals
+    kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
+    # Alone only: sharded models wait in an extra forward for ranks that may not make it.
+    if kind not in refusals and ranks() == 1 and decoder.device.type != "meta":
+        refusals[kind] = disagreement(decoder)
+    reason = refusals.get(kind)
+    if reason is not None:
+        backbone.sharing.refused[f"generate: {reason}"] += 1
+    return reason is None
+
+
 def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool) -> Any:
     backbone = policy.base_model
     inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
+    # Some models count columns, padding included, whatever `generate` has counted.
+    prepared = policy.prepare_inputs_for_generation(ids, attention_mask=mask, position_ids=positions)
+    positions = prepared.get("position_ids")
     if backbone.processing_class.state.family.grids:
         if "mm_encoder_outputs" in inputs:
             positions = None  # the backbone counts in three dimensions

@@ -15,6 +15,10 @@ from transformers.cache_utils import DynamicLayer
 ROOM = 32
 
 
+class OtherKeys(Exception):
+    """A decoder's cache does not hold the keys of its attention."""
+
+
 class RowsOfPrompts:
     """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
 
@@ -182,6 +186,9 @@ def prefix_cache_attention(
         (B, n, heads, d) and no weights.
     """
     rows, (batch, heads, new, width) = prefix_layer.rows, query.shape
+    kept = prefix_layer.prompt_keys
+    if (kept.shape[1], kept.shape[3]) != (key.shape[1], key.shape[3]):
+        raise OtherKeys("attention makes its keys from what the cache has")
     repeats = heads // key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
     # The queries of all heads that share a key head lie in one matrix: (B, key heads, repeats * n, d).

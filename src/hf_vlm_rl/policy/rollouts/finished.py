@@ -115,7 +115,8 @@ class Batch:
     def _unknown(self, kwargs: Mapping[str, Any]) -> str | None:
         """Why nobody knows how to leave rows out of a step; None if it is known."""
         # Backbones without positions in several dimensions have no such attribute.
-        if kwargs.get("position_ids") is None and hasattr(self.policy.base_model, "rope_deltas"):
+        kept = getattr(self.policy.base_model, "rope_deltas", None)
+        if kwargs.get("position_ids") is None and kept is not None:
             return "the model keeps its rows' positions to itself"
         return unknown_cache(self.cache) or unknown_argument(kwargs, self.rows)
 

@@ -47,13 +47,11 @@ class Shape:
 
 STUDY = [
     Shape(),
-    Shape(rows=16),
     Shape(rows=32),
-    Shape(rows=64),
-    Shape(model="qwen2_5_vl", rows=32),
-    Shape(rows=32, group=1),
-    Shape(rows=32, tiles=0),
-    Shape(rows=32, spread=2.0),
+    Shape(model="qwen2_5_vl", rows=16),
+    Shape(rows=16, group=1),
+    Shape(rows=16, tiles=0),
+    Shape(rows=16, spread=2.0),
     Shape(rows=32, longest=128),
     # Nothing to gain: every row is as long as the longest, and no prompt repeats.
     Shape(rows=8, group=1, tiles=0, longest=128, spread=1.0),

@@ -231,7 +231,7 @@ def test_what_shows_finished_rows_goes_the_stock_way_and_says_so(wanted, sides):
 
 
 def test_a_cache_that_the_caller_keeps_has_all_its_rows(sides):
-    bare, processor, policy = sides("internvl", mode=False)
+    _, _, policy = sides("internvl", mode=False)
     batch = tickets(policy.processing_class, [no_image()] * 3)
     with torch.no_grad():
         kept = policy(**batch, use_cache=True).past_key_values

@@ -48,10 +48,14 @@ LAYERS = (
 
 def unknown_cache(cache: Any) -> str | None:
     """Why rows of `cache` cannot be chosen; None if they can."""
+    if cache is None:
+        return "the model has no cache that is known here"
     if type(cache) not in CACHES:
         return f"the cache is a {type(cache).__name__}"
     if cache.offloading:
         return "the cache is offloaded"
+    if cache.is_compileable:
+        return "the model may be compiled for the cache's shape"
     unknown = [layer for layer in cache.layers if type(layer) not in LAYERS]
     return f"the cache has a {type(unknown[0]).__name__}" if unknown else None
 

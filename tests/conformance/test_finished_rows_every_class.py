@@ -11,7 +11,6 @@ from .test_finished_rows import EndAt, ends_of
 STAY = {
     "minimax_m3_vl": "MiniMaxM3VLSparseCacheLayer",
     "mllama": "cross_attention_mask",
-    "molmo2": "image_num_crops",
     "phi4_multimodal": "image_pixel_values",
     "unlimited_ocr": "UnlimitedOcrDynamicReferenceSlidingWindowLayer",
 }

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from ..inputs import model_inputs
 from ..ranks import most, ranks
@@ -109,6 +110,9 @@ def prefill_once(
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
     cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
+    if cache.get_seq_length() != ids.shape[1] - 1:
+        backbone.sharing.refused["generate: the model keeps its cache elsewhere"] += 1
+        return None
     cache = share_prompts(cache, inverse)
     if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
@@ -144,14 +148,16 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
     for name in inputs.keys() & set(backbone.family.token_types):
         inputs[name] = inputs[name][:, :-1]
-    output = backbone(
+    cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
+    backbone(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],
         position_ids=None if positions is None else positions[:, :-1],
+        past_key_values=cache,
         use_cache=True,
         **inputs,
     )
-    return output.past_key_values
+    return cache
 
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:

@@ -351,7 +351,18 @@ def test_a_returned_cache_goes_on_as_a_plain_one_would(family, policy_for):
     own = sum(layer.keys.numel() + layer.prompt_keys.numel() for layer in cache.layers)
     assert own < sum(layer.keys.numel() for layer in outputs[1].past_key_values.layers)
     with pytest.raises(NotImplementedError, match="sharing=False"):
-        cache.reorder_cache(torch.tensor([1, 0, 2]))
+        cache.crop(-1)
+    order = torch.tensor([2, 0])  # the second prompt is continued by nobody then
+    last = []
+    for output in outputs:
+        output.past_key_values.reorder_cache(order)
+        seen = torch.cat([mask, torch.ones(3, 1)], dim=1)[order]
+        with torch.no_grad():
+            last.append(
+                policy(input_ids=further[:2, :1], attention_mask=seen, past_key_values=output.past_key_values)
+            )
+    torch.testing.assert_close(last[0].logits, last[1].logits, atol=1e-4, rtol=1e-4)
+    assert len(cache.layers[0].prompt_keys) == 1
 
 
 def test_the_gate_leaves_short_prompts_alone(policy_for):

@@ -155,6 +155,23 @@ def a_tensor_counts_its_changes() -> None:
     assert tensor._version == before + 1
 
 
+def sampling_is_one_method_that_is_given_its_criteria() -> None:
+    parameters = inspect.signature(GenerationMixin._sample).parameters
+    assert {"input_ids", "logits_processor", "stopping_criteria", "generation_config"} <= parameters.keys()
+    calls = []
+
+    class Watched(LlamaForCausalLM):
+        def _sample(self, input_ids, **kwargs):
+            calls.append(kwargs["past_key_values"])
+            return super()._sample(input_ids, **kwargs)
+
+    model = tiny()
+    model.__class__ = Watched
+    for sampled in (False, True):
+        model.generate(torch.tensor([[1, 2]]), max_new_tokens=1, do_sample=sampled)
+    assert [type(cache).__name__ for cache in calls] == ["DynamicCache"] * 2
+
+
 def trees_are_walked() -> None:
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -251,6 +268,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "whether a checkpoint has a file, without an exception for each that it lacks",
         a_missing_file_can_be_none,
+    ),
+    "_sample": (
+        "transformers",
+        "the sampling loop: it knows which rows are finished; where it is no longer called, all rows stay",
+        sampling_is_one_method_that_is_given_its_criteria,
     ),
     "_split_generators": ("datasets", "as `_generate_tables`", a_builder_asks_for_types_splits_and_tables),
     "_version": (

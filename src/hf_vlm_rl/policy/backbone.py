@@ -14,6 +14,7 @@ from .features import vision_arguments
 from .image_features import fields_read
 from .inputs import IDLE, resolve
 from .native_inputs import NOT_SHARED
+from .rollouts.account import RolloutAccount
 from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
@@ -50,6 +51,7 @@ class VLMBackbone(Retyped):
     _vlm: _Carried
     _features: FeatureCache
     _sharing: SharingSwitch
+    _rollouts: RolloutAccount
     _watch: ImageWatch
     _decoder: str
     _read: frozenset[str]
@@ -84,6 +86,7 @@ class VLMBackbone(Retyped):
         self._read = read
         self._features = FeatureCache()
         self._sharing = sharing
+        self._rollouts = RolloutAccount()
         self._watch = ImageWatch()
 
     def renew(self) -> None:
@@ -91,6 +94,7 @@ class VLMBackbone(Retyped):
         limit = self._features.limit_bytes
         self._features, self._watch = FeatureCache(limit), ImageWatch()
         self._sharing = copy.deepcopy(self._sharing)
+        self._rollouts = RolloutAccount()
 
     @property
     def processing_class(self) -> VLMTokenizer:
@@ -126,6 +130,11 @@ class VLMBackbone(Retyped):
     def sharing(self) -> SharingSwitch:
         """Decides which forwards share their prompts, and keeps account."""
         return self._sharing
+
+    @property
+    def rollouts(self) -> RolloutAccount:
+        """What `generate` saved by letting finished rows leave."""
+        return self._rollouts
 
 
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:

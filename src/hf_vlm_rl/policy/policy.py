@@ -7,11 +7,11 @@ computes exactly what the bare model computes.
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
+from transformers import GenerationMixin, LogitsProcessorList
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
@@ -25,6 +25,8 @@ from .lora import lora_config
 from .native import read_native
 from .parts import freeze
 from .ranks import is_sharded
+from .rollouts.finished import keeping_rows, running_batch, sample
+from .rollouts.processors import NeverSample
 from .sharing.prefill import prefill_once
 from .sharing.switch import Mode, forbidden
 
@@ -38,25 +40,6 @@ IGNORED = -100
 PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
 
-class NeverSample(LogitsProcessor):
-    """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image.
-
-    Args:
-        token_ids: The tokens.
-    """
-
-    def __init__(self, token_ids: Iterable[int]):
-        self.token_ids = sorted(token_ids)
-        self._index: torch.Tensor | None = None
-
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
-        """Scores of shape (B, V), with the columns of `token_ids` at -inf; ids from V on have none."""
-        if self._index is None or self._index.device != scores.device:  # the vocabulary stays for a call
-            known = [token for token in self.token_ids if token < scores.shape[-1]]
-            self._index = torch.tensor(known, dtype=torch.long, device=scores.device)
-        return scores.index_fill(-1, self._index, -torch.inf)
-
-
 class VLMPolicy(Retyped):
     """Mixed into the causal-LM model; see the module docstring."""
 
@@ -68,8 +51,18 @@ class VLMPolicy(Retyped):
         def generate(self, kwargs):
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
 
+        @overriding(stock._sample)
+        def _sample(self, kwargs):
+            return sample(self, functools.partial(stock._sample, self), kwargs)
+
         @overriding(stock.forward)
         def forward(self, kwargs):
+            batch = running_batch(self, kwargs)
+            if batch is None:
+                return compute(self, kwargs)
+            return batch.forward(functools.partial(compute, self), kwargs)
+
+        def compute(self, kwargs):
             # Asked first: the backbone may change the arguments.
             inside = tickets_inside(self.base_model, kwargs)
             with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
@@ -78,7 +71,7 @@ class VLMPolicy(Retyped):
             unheard = own_generate and generating()
             return self._without_placeholders(output) if inside or unheard else output
 
-        return {"generate": generate, "forward": forward}
+        return {"generate": generate, "forward": forward, "_sample": _sample}
 
     @property
     def processing_class(self) -> VLMTokenizer:
@@ -107,9 +100,13 @@ class VLMPolicy(Retyped):
             rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
             on prompts and then on completions), "cached" (prompts fill a cache that all rows continue:
             slower, for decoders that do not run on a packed row), or None.
-            `native_inputs`: `VLMFamily.native_inputs`; if True, nothing is ever shared.
+            `row_steps` and `row_steps_run`: of the `generate` calls that finished rows may leave, rows times
+            steps of decoding, and those that the model ran. `rows_kept`: reason to number of `generate`
+            calls that they may not leave.
+            `native_inputs`: `VLMFamily.native_inputs`; if True, no prompt is ever shared.
         """
         features, sharing = self.base_model.feature_cache, self.base_model.sharing
+        rollouts = self.base_model.rollouts
         return {
             "images_encoded": features.encoded,
             "images_reused": features.reused,
@@ -119,6 +116,9 @@ class VLMPolicy(Retyped):
             "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
             "way": sharing.way_in_words,
+            "row_steps": rollouts.steps,
+            "row_steps_run": rollouts.steps_run,
+            "rows_kept": dict(rollouts.kept),
             "native_inputs": self.family.native_inputs,
         }
 
@@ -172,7 +172,9 @@ class VLMPolicy(Retyped):
         restored = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
-        with inside_generate():
+        # The caller goes on with a cache of his own.
+        passed = "past_key_values is given" if kwargs.get("past_key_values") is not None else None
+        with inside_generate(), keeping_rows(passed):
             if rows is not None:
                 sharded = is_sharded(self.base_model)
                 prefilled = prefill_once(self, kwargs, rows, sharded)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from transformers import DynamicCache
 
 from ..inputs import model_inputs
-from ..ranks import most
+from ..ranks import most, ranks
 from ..row_images import RowImages
+from .prefill_check import disagreement
 from .prefix_cache import share_prompts
 from .share import keys_of_rows, watched
 
@@ -103,9 +105,14 @@ def prefill_once(
     pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
     if not (most(pays, ids.device) if sharded else pays):
         return None
+    if not _agrees(backbone):
+        return None
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
     cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
+    if cache.get_seq_length() != ids.shape[1] - 1:
+        backbone.sharing.refused["generate: the model keeps its cache elsewhere"] += 1
+        return None
     cache = share_prompts(cache, inverse)
     if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
@@ -114,10 +121,26 @@ def prefill_once(
     return kwargs | {"past_key_values": cache, "attention_mask": mask}
 
 
+def _agrees(backbone: Any) -> bool:
+    """Whether the decoder gives the same with a shared cache; asked once per dtype and attention kernel."""
+    decoder, refusals = backbone.decoder, backbone.rollouts.prefill_refusals
+    kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
+    # Alone only: sharded models wait in an extra forward for ranks that may not make it.
+    if kind not in refusals and ranks() == 1 and decoder.device.type != "meta":
+        refusals[kind] = disagreement(decoder)
+    reason = refusals.get(kind)
+    if reason is not None:
+        backbone.sharing.refused[f"generate: {reason}"] += 1
+    return reason is None
+
+
 def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool) -> Any:
     backbone = policy.base_model
     inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
+    # Some models count columns, padding included, whatever `generate` has counted.
+    prepared = policy.prepare_inputs_for_generation(ids, attention_mask=mask, position_ids=positions)
+    positions = prepared.get("position_ids")
     if backbone.processing_class.state.family.grids:
         if "mm_encoder_outputs" in inputs:
             positions = None  # the backbone counts in three dimensions
@@ -125,14 +148,16 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
     for name in inputs.keys() & set(backbone.family.token_types):
         inputs[name] = inputs[name][:, :-1]
-    output = backbone(
+    cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
+    backbone(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],
         position_ids=None if positions is None else positions[:, :-1],
+        past_key_values=cache,
         use_cache=True,
         **inputs,
     )
-    return output.past_key_values
+    return cache
 
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:

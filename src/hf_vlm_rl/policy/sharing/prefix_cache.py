@@ -11,6 +11,13 @@ from torch import nn
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+# Tokens for which a layer has room at first.
+ROOM = 32
+
+
+class OtherKeys(Exception):
+    """A decoder's cache does not hold the keys of its attention."""
+
 
 class RowsOfPrompts:
     """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
@@ -48,7 +55,8 @@ class RowsOfPrompts:
 class PrefixLayer(DynamicLayer):
     """A layer's keys and values: those of U prompts, and those that each of B rows adds.
 
-    `keys` and `values` are the rows' own, and what `update` returns.
+    `keys` and `values` are the rows' own, and what `update` returns: the filled part of larger tensors, so
+    that a new token does not copy all that came before it.
 
     Args:
         prompts: The prefilled layer, (U, heads, P, d).
@@ -59,14 +67,53 @@ class PrefixLayer(DynamicLayer):
         super().__init__()
         self.prompt_keys, self.prompt_values = prompts.keys, prompts.values
         self.rows = rows
+        self._room: tuple[torch.Tensor, torch.Tensor] | None = None
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Add (B, heads, n, d) keys and values of the n newest tokens; returns those of all own tokens."""
+        if key_states.requires_grad or value_states.requires_grad:  # the backward pass needs them unchanged
+            self._room = None
+            return super().update(key_states, value_states)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        filled = 0 if self.keys.numel() == 0 else self.keys.shape[-2]
+        length = filled + key_states.shape[-2]
+        if self._room is None or self._room[0].shape[-2] < length:
+            capacity = max(ROOM, length + length // 4)
+            self._room = tuple(
+                _with_room(old, new, capacity)
+                for old, new in ((self.keys, key_states), (self.values, value_states))
+            )
+        for room, new in zip(self._room, (key_states, value_states), strict=True):
+            room[:, :, filled:length] = new
+        self.keys, self.values = (room[:, :, :length] for room in self._room)
+        return self.keys, self.values
 
     def get_seq_length(self) -> int:
         """Tokens of the padded prompt and what follows."""
         return self.prompt_keys.shape[-2] + super().get_seq_length()
 
+    def choose(self, places: torch.Tensor, prompts: torch.Tensor | None, rows: RowsOfPrompts) -> None:
+        """Keep some rows, in some order.
+
+        Args:
+            places: Of the rows.
+            prompts: The prompts that they continue; None for all.
+            rows: Which of the rows continues which of these prompts.
+        """
+        self.rows, self._room = rows, None
+        if prompts is not None:
+            self.prompt_keys = self.prompt_keys.index_select(0, prompts.to(self.prompt_keys.device))
+            self.prompt_values = self.prompt_values.index_select(0, prompts.to(self.prompt_values.device))
+        if self.is_initialized and self.keys.numel():
+            self.keys = self.keys.index_select(0, places.to(self.keys.device))
+            self.values = self.values.index_select(0, places.to(self.values.device))
+
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
-            "This cache shares its prompt between rows and cannot be rearranged. "
+            "This cache shares its prompt between rows and cannot be changed so. "
             "Load the policy with sharing=False for a plain cache."
         )
 
@@ -74,7 +121,30 @@ class PrefixLayer(DynamicLayer):
 
 
 class SharedPrompts(Cache):
-    """A cache all of whose layers are `PrefixLayer`."""
+    """A cache all of whose layers are `PrefixLayer`.
+
+    Args:
+        layers: The layers.
+        prompt: (B,) the prompt that each row continues.
+    """
+
+    def __init__(self, layers: list[PrefixLayer], prompt: torch.Tensor):
+        super().__init__(layers=layers)
+        self.prompt = prompt
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Keep the rows at these places, in this order; prompts that nobody continues go, too.
+
+        Args:
+            beam_idx: (b,) places of rows.
+        """
+        prompts, self.prompt = self.prompt[beam_idx.to(self.prompt.device)].unique(return_inverse=True)
+        rows = RowsOfPrompts(self.prompt)
+        gone = len(prompts) < len(self.layers[0].prompt_keys)
+        for layer in self.layers:
+            layer.choose(beam_idx, prompts if gone else None, rows)
+
+    batch_select_indices = reorder_cache
 
 
 def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
@@ -85,7 +155,7 @@ def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
         prompt: (B,) the prompt that each row continues.
     """
     rows = RowsOfPrompts(prompt)
-    return SharedPrompts(layers=[PrefixLayer(layer, rows) for layer in cache.layers])
+    return SharedPrompts([PrefixLayer(layer, rows) for layer in cache.layers], prompt)
 
 
 def prefix_cache_attention(
@@ -116,6 +186,9 @@ def prefix_cache_attention(
         (B, n, heads, d) and no weights.
     """
     rows, (batch, heads, new, width) = prefix_layer.rows, query.shape
+    kept = prefix_layer.prompt_keys
+    if (kept.shape[1], kept.shape[3]) != (key.shape[1], key.shape[3]):
+        raise OtherKeys("attention makes its keys from what the cache has")
     repeats = heads // key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
     # The queries of all heads that share a key head lie in one matrix: (B, key heads, repeats * n, d).
@@ -160,3 +233,11 @@ def _hidden(
     else:
         hidden = ~mask if mask.dtype == torch.bool else mask < 0
     return hidden[..., :length].expand(batch, 1, new, length)
+
+
+def _with_room(filled: torch.Tensor, new: torch.Tensor, capacity: int) -> torch.Tensor:
+    """(B, heads, capacity, d) that begins with `filled`, for tokens such as `new`."""
+    room = new.new_empty(*new.shape[:2], capacity, new.shape[-1])
+    if filled.numel():
+        room[:, :, : filled.shape[-2]] = filled
+    return room

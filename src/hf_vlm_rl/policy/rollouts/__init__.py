@@ -1,0 +1,1 @@
+"""`generate` without waste: rows that are finished leave the batch."""

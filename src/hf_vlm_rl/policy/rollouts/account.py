@@ -1,0 +1,25 @@
+"""What `generate` saved, for the report."""
+
+from collections import Counter
+from typing import Self
+
+
+class RolloutAccount:
+    """One per policy backbone.
+
+    Attributes:
+        steps: Rows times steps of decoding, in the `generate` calls that finished rows may leave.
+        steps_run: Of these, how many the model ran.
+        kept: Reason to number of `generate` calls in which all rows stayed until the last was finished.
+        prefill_refusals: Dtype, device and kernel of a decoder to why its rows cannot read the keys of their
+            prompts from one place; None where they can.
+    """
+
+    def __init__(self):
+        self.steps = 0
+        self.steps_run = 0
+        self.kept: Counter[str] = Counter()
+        self.prefill_refusals: dict[tuple, str | None] = {}
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        return type(self)()

@@ -1,0 +1,72 @@
+"""Runs a decoder on a few tokens with a shared cache and with its own, before `generate` shares one.
+
+A cache that shares its prompts takes the place of one that attention reads. What a decoder keeps there, and
+how it makes keys of it, is its own affair: multi-head latent attention keeps compressed ones.
+"""
+
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import DynamicCache
+
+from ..eval_mode import evaluating
+from .prefix_cache import OtherKeys, share_prompts
+from .self_check import TOLERANCE, TOLERANCE_HALF
+
+# Which of two prompts each row continues, and how the prompts are padded.
+PROMPT = (0, 1, 0)
+PADDING = (2, 0)
+LENGTH = 6
+
+
+def disagreement(decoder: nn.Module) -> str | None:
+    """Why a decoder's rows must not share their prompts' cache; None if they may.
+
+    Args:
+        decoder: The text decoder of a policy; its mode and gradients are left as they are.
+    """
+    device = decoder.device
+    prompt = torch.tensor(PROMPT, device=device)
+    ids = torch.arange(1, 2 * LENGTH + 1, device=device).view(2, LENGTH)
+    mask = (torch.arange(LENGTH, device=device) >= torch.tensor(PADDING, device=device)[:, None]).long()
+    step = torch.arange(1, len(PROMPT) + 1, device=device)[:, None]
+    with torch.no_grad(), evaluating(decoder):
+        shared = share_prompts(_filled(decoder, ids, mask), prompt)
+        try:
+            found = _step(decoder, step, mask[prompt], shared)
+        except OtherKeys as error:
+            return str(error)
+        except Exception as error:  # a model that nobody has seen may do anything with what it is given
+            return f"{type(error).__name__}: {error}"
+        expected = _step(decoder, step, mask[prompt], _filled(decoder, ids[prompt], mask[prompt]))
+    difference = ((found - expected).abs().max() / expected.abs().max()).item()
+    allowed = TOLERANCE.get(decoder.dtype, TOLERANCE_HALF)
+    if difference <= allowed:
+        return None
+    return (
+        f"with a shared cache, hidden states of {type(decoder).__name__} differ by {difference:.1e} of the "
+        f"largest (at most {allowed:.0e} is rounding)"
+    )
+
+
+def _filled(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
+    cache = DynamicCache(config=decoder.config)
+    _run(decoder, ids, mask, cache)
+    return cache
+
+
+def _step(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+    mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
+    return _run(decoder, ids, mask, cache).last_hidden_state.float()
+
+
+def _run(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache) -> Any:
+    positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+    return decoder(
+        inputs_embeds=decoder.get_input_embeddings()(ids),
+        attention_mask=mask,
+        position_ids=positions,
+        past_key_values=cache,
+        use_cache=True,
+    )

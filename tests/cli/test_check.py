@@ -47,7 +47,7 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert found["prompt"].startswith(f"{len(batch['input_ids'][0])} tokens")
     assert "What is it?" in found["template"]
     assert found["LoRA"] == f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
-    assert ("both directions" in found["sharing"]) == (family in ("gemma3", "paligemma"))
+    assert found["sharing"] == "rows that begin alike share their prompts (packed)"
 
 
 def test_experts_are_counted_apart(without_weights, capsys):

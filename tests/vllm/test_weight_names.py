@@ -51,6 +51,13 @@ def test_names_that_agree_stay():
     assert engine.hf_to_vllm_mapper.replaced == {"a.": "b."}
 
 
+def test_a_tower_of_a_backbone_with_an_adapter_stays():
+    """As Idefics': `model.vision_model`, behind the names that PEFT puts before it."""
+    own = nn.ModuleDict({"model": nn.ModuleDict({"vision_model": tower()})})
+    adapted = nn.ModuleDict({"base_model": nn.ModuleDict({"model": own})})
+    assert match_weight_names(trainer(adapted, own)) == {}
+
+
 def test_a_server_cannot_be_told():
     with pytest.raises(ValueError, match=r"vllm_mode='server'.*Expected 'colocate'"):
         match_weight_names(trainer(tower(), tower(), mode="server"))

@@ -81,8 +81,12 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
     )
     yield from _family(policy)
     yield "boxes", _boxes(policy.family.boxes)
-    yield "sharing", policy.base_model.sharing.refusal or "rows that begin alike share their prompts"
+    yield "sharing", _sharing(policy.base_model.sharing)
     yield "LoRA", _lora(policy)
+
+
+def _sharing(switch: Any) -> str:
+    return switch.refusal or f"rows that begin alike share their prompts ({switch.way_in_words})"
 
 
 def _lora(policy: Any) -> str:

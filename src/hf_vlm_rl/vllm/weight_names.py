@@ -9,6 +9,9 @@ from typing import Any
 
 INSIDE = "vision_model"
 
+# What PEFT puts before the names of a model's weights, and TRL takes away.
+PEFT = "base_model.model."
+
 
 def match_weight_names(trainer: Any) -> dict[str, str]:
     """Let a trainer's vLLM take the weights of towers under transformers' names; call it before `train()`.
@@ -31,14 +34,15 @@ def match_weight_names(trainer: Any) -> dict[str, str]:
             "vLLM in this process."
         )
     model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
-    own = [name for name, _ in trainer.model.named_parameters()]
+    own = [name.removeprefix(PEFT) for name, _ in trainer.model.named_parameters()]
     shortened = {}
     for path, _ in model.named_modules():
         tower, _, last = path.rpartition(".")
         if last != INSIDE:
             continue
-        behind = [name.partition(f"{tower}.")[2] for name in own if f"{tower}." in name]
-        parts = {name.partition(".")[0] for name in behind}
+        # The model's path of the tower ends as vLLM's does.
+        behind = [f".{name}".partition(f".{tower}.")[2] for name in own]
+        parts = {name.partition(".")[0] for name in behind if name}
         if INSIDE not in parts:
             shortened |= {f"{tower}.{part}.": f"{path}.{part}." for part in sorted(parts)}
     if shortened:

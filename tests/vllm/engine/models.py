@@ -35,7 +35,8 @@ def build(family: str, directory: Path) -> Path:
     )
     model.save_pretrained(directory, save_original_format=made.original_format)
     made.processor.save_pretrained(directory)
-    lengthen(directory / "model.safetensors")
+    if made.config.vision_config.model_type in ("clip_vision_model", "siglip_vision_model"):
+        lengthen(directory / "model.safetensors")
     return directory
 
 

@@ -1,8 +1,7 @@
 """GRPO on questions about images, with a reward that fits the kind of answer.
 
 The data: a folder with images and a metadata.jsonl (`{"file_name": "1.jpg", "question": "How many cups?",
-"answer": "2"}`), a Hub dataset with columns `image`, `question` and `answer`, a .jsonl or .json file as LLaVA
-and VLM-R1 have it, or a .yaml mixture of files.
+"answer": "2"}`), a Hub dataset with such columns, LLaVA's .jsonl or .json, or a .yaml mixture of files.
 
     accelerate launch examples/grpo_vqa.py --data data --kind number --output_dir out
 """
@@ -52,11 +51,10 @@ def read(data):
 if __name__ == "__main__":
     parser = TrlParser((Arguments, GRPOConfig), description=__doc__)
     defaults = {"output_dir": "outputs/grpo_vqa", "learning_rate": 1e-5, "logging_steps": 1}
+    defaults["log_multimodal"] = False  # with it, TRL's processes wait for ever if one has no image
     batches = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
-    batches |= {"log_multimodal": False}  # with it, TRL's processes wait for ever if one has no image
     parser.set_defaults(**defaults, **batches, max_completion_length=512, reward_weights=[1.0, 0.2])
     args, training = parser.parse_args_and_config()
-
     splits = train_validation_split(read(args.data), args.held_out)  # no image is in both
     reward_funcs = [KINDS[args.kind], rewards.FormatReward(partial=True)]
     policy = AutoVLMPolicy.from_pretrained(args.model, dtype=args.dtype)
@@ -74,8 +72,8 @@ if __name__ == "__main__":
     evaluation.log_to(trainer)
     trainer.train(resume_from_checkpoint=training.resume_from_checkpoint)
 
-    measured = evaluation.comparison.evaluations("held-out questions")
-    card = {"summary": "Answers questions about images.", "evaluations": measured}
+    card = {"summary": "Answers questions about images."}
+    card["evaluations"] = evaluation.comparison.evaluations("held-out questions")
     if training.hub_model_id:
         push_adapter(trainer, training.hub_model_id, card=card)
     else:

@@ -38,15 +38,3 @@ def test_what_is_generated_is_what_stock_generates(twins, model_type, mode):
     else:
         assert report["rows_kept"] == {}
         assert report["row_steps_run"] == sum(LENGTHS)
-
-
-@pytest.mark.parametrize("model_type", ["kimi_k25"])
-def test_a_decoder_that_caches_something_else_than_keys_prefills_each_row(twins, model_type):
-    """Multi-head latent attention makes its keys from what is cached: another cache cannot stand in."""
-    twins.policy.base_model.sharing.mode = True
-    batch = twins.tickets([one()] * 3)
-    for _ in range(2):
-        twins.policy.generate(**batch, max_new_tokens=2)
-    report = twins.policy.sharing_report()
-    assert report["prompts_prefilled"] == 0
-    assert report["not_shared"] == {"generate: attention makes its keys from what the cache has": 2}

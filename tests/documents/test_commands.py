@@ -1,5 +1,6 @@
 """Command lines on the pages: they parse, and what they name exists."""
 
+import itertools
 import re
 import shlex
 
@@ -32,7 +33,9 @@ def module(name: str) -> bool:
 
 def named(words: list[str]) -> bool:
     """Is there what a command line runs?"""
-    program, *rest = words
+    program, *rest = itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words)
+    if program == "vllm":  # another package's, which is not installed here
+        return rest[0] == "serve"
     if program == "hf-vlm-rl":
         return cli.build_parser().parse_args(rest).command == rest[0]
     if program == "make":

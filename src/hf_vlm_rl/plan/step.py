@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils._pytree import tree_leaves
 
+from ..policy.sharing.prefill import attends_to_all
 from .dry import Kernels, dry_run
 from .settings import Run
 from .weights import policy_of
@@ -139,11 +140,11 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
         rows: Rows in all.
         completion: Tokens of a completion.
     """
-    shared = policy.base_model.sharing.mode is not False and policy.base_model.sharing.refusal is None
-    at_once = prompts if shared else rows
+    once = policy.base_model.sharing.may_prefill(None)
+    at_once = prompts if once else rows
     stock = rows * _cache_bytes(policy, prompt.tokens + completion)
     cache = stock
-    if shared:
+    if once and attends_to_all(policy.base_model.decoder.config):
         cache = prompts * _cache_bytes(policy, prompt.tokens) + rows * _cache_bytes(policy, completion)
     with dry_run(Kernels(None)) as live:
         policy.base_model(**prompt.rows(at_once, 0), use_cache=True)

@@ -155,7 +155,7 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
         arguments,
         padding_counts(decoder.config),
         family.companions,
-        refusal_to_prefill(decoder.config, family.token_types),
+        refusal_to_prefill(decoder, family.prefix_attention),
         IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,
         recurrent,
     )

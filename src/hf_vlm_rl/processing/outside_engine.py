@@ -28,8 +28,8 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
     if not any(_has_image(messages) for messages in conversations):
         return
     trainer = _calling_trainer()
-    # Of the trainers, some have vLLM, and of those, some have a rollout function.
-    if trainer is None or not getattr(trainer.args, "use_vllm", False):
+    # A trainer that is being made has no `args` yet; of those that have, some know vLLM.
+    if not getattr(getattr(trainer, "args", None), "use_vllm", False):
         return
     kind, no_hook = type(trainer).__name__, object()
     rollout = getattr(trainer, "rollout_func", no_hook)

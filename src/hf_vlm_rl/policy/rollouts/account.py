@@ -11,8 +11,8 @@ class RolloutAccount:
         steps: Rows times steps of decoding, in the `generate` calls that finished rows may leave.
         steps_run: Of these, how many the model ran.
         kept: Reason to number of `generate` calls in which all rows stayed until the last was finished.
-        prefill_refusals: Dtype, device and kernel of a decoder to why its rows cannot read the keys of their
-            prompts from one place; None where they can.
+        prefill_refusals: A check of prefilled prompts, with the dtype, device and kernel of the decoder, to
+            what it has against them, or None.
     """
 
     def __init__(self):

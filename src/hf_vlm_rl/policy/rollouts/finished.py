@@ -16,8 +16,9 @@ import torch
 from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 
 from ..foreign_hooks import foreign_hook
+from ..sharing.known_caches import unknown_cache
 from .processors import crosses_rows
-from .rows import choose_arguments, choose_cache, unknown_argument, unknown_cache
+from .rows import choose_arguments, choose_cache, unknown_argument
 
 # Rows leave together once they are this share of those in the cache: each time, the cache is copied.
 SHARE = 0.125

@@ -7,18 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import Cache, DynamicCache
-from transformers.cache_utils import (
-    DummyLayer,
-    DynamicIndexedLayer,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-    LinearAttentionLayer,
-)
-
-from ..sharing.prefix_cache import PrefixLayer, SharedPrompts
+from transformers import Cache
 
 # The dimension of the rows in what a decoding step is given for each token.
 ROWS = {
@@ -31,33 +20,6 @@ ROWS = {
 
 # What a decoding step is given once for all rows.
 ONCE = frozenset({"logits_to_keep", "past_key_values", "return_dict", "use_cache"})
-
-# Caches and layers whose `reorder_cache` also takes fewer rows than there are.
-CACHES = (DynamicCache, SharedPrompts)
-LAYERS = (
-    DummyLayer,
-    DynamicIndexedLayer,
-    DynamicLayer,
-    DynamicSlidingWindowLayer,
-    LinearAttentionAndFullAttentionLayer,
-    LinearAttentionAndSlidingWindowAttentionLayer,
-    LinearAttentionLayer,
-    PrefixLayer,
-)
-
-
-def unknown_cache(cache: Any) -> str | None:
-    """Why rows of `cache` cannot be chosen; None if they can."""
-    if cache is None:
-        return "the model has no cache that is known here"
-    if type(cache) not in CACHES:
-        return f"the cache is a {type(cache).__name__}"
-    if cache.offloading:
-        return "the cache is offloaded"
-    if cache.is_compileable:
-        return "the model may be compiled for the cache's shape"
-    unknown = [layer for layer in cache.layers if type(layer) not in LAYERS]
-    return f"the cache has a {type(unknown[0]).__name__}" if unknown else None
 
 
 def unknown_argument(kwargs: Mapping[str, Any], rows: int) -> str | None:
@@ -90,7 +52,7 @@ def choose_cache(cache: Cache, rows: torch.Tensor) -> None:
     """Leave the other rows out of a cache, in place.
 
     Args:
-        cache: `unknown_cache` has nothing against it.
+        cache: `known_caches.unknown_cache` has nothing against it.
         rows: (b,) places of the chosen rows in the cache.
     """
     cache.reorder_cache(rows)

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .visibility import UnknownInput, Visibility
+from .visibility import AHEAD, UnknownInput, Visibility, looks_ahead
 
 
 def shared_prefix_attention(
@@ -22,7 +22,7 @@ def shared_prefix_attention(
     """Exact attention of every row, on the packed tokens.
 
     Args:
-        module: The attention module; read for nothing.
+        module: The attention module.
         query: (1, heads, S, d).
         key: (1, key heads, S, d).
         value: (1, key heads, S, d).
@@ -39,6 +39,8 @@ def shared_prefix_attention(
     """
     if not isinstance(attention_mask, Visibility):
         raise UnknownInput("an attention module gets a mask that packing does not know")
+    if looks_ahead(module) and not attention_mask.explicit:
+        raise UnknownInput(AHEAD, lasting=False)
     if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
         raise UnknownInput("the attention module does more than weigh values")
     parts = [

@@ -18,7 +18,7 @@ from .cut_masks import later_masks, prompt_masks
 from .layout import Layout
 from .states import keep_states
 from .token_inputs import take_tokens
-from .visibility import UnknownInput
+from .visibility import AHEAD, UnknownInput, looks_ahead
 
 # A step of one token takes kernels that change states in place, which no gradient comes through.
 FEWEST = 2
@@ -106,6 +106,9 @@ def run_on_cache(decoder: nn.Module, forward: Callable, cut: Cut, kwargs: dict[s
         UnknownInput: If a mask cannot be cut, or layers would run again without their cache.
     """
     mask = kwargs.pop("attention_mask", None)
+    explicit = isinstance(mask, torch.Tensor) and (mask.ndim == 4 or not bool(mask.all()))
+    if any(map(looks_ahead, decoder.modules())) and not explicit:
+        raise UnknownInput(AHEAD, lasting=False)
     seen = prompt_masks(mask, cut.column, cut.first, cut.prompt)
     if decoder.training and any(getattr(part, "gradient_checkpointing", False) for part in decoder.modules()):
         # Layers that run again in the backward pass get no cache.

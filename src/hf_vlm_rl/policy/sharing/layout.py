@@ -78,6 +78,12 @@ class Layout:
         return len(self.source)
 
     @property
+    def padded(self) -> bool:
+        """Whether the batch has padding."""
+        real = sum(group.prefix * len(group.rows) + sum(group.suffixes) for group in self.groups)
+        return real < self.shape[0] * self.shape[1]
+
+    @property
     def saved(self) -> float:
         """Share of the batch's B x T tokens that the packed sequence leaves out, in [0, 1)."""
         return 1 - self.computed / (self.shape[0] * self.shape[1])

@@ -1,15 +1,19 @@
-"""One prompt, one prefill: `generate` runs a prompt once, and its rows share one copy of the cache."""
+"""One prompt, one prefill: `generate` runs a prompt once, and its rows share one copy of the cache.
 
-from collections.abc import Sequence
+Where a decoder has windows, states or anything else beside plain attention, each row gets a copy.
+"""
+
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache
 
 from ..inputs import model_inputs
 from ..ranks import most, ranks
 from ..row_images import RowImages
-from .prefill_check import disagreement
+from .known_caches import unknown_cache
+from .prefill_check import disagreement, step_disagreement
 from .prefix_cache import share_prompts
 from .share import keys_of_rows, watched
 
@@ -105,15 +109,24 @@ def prefill_once(
     pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
     if not (most(pays, ids.device) if sharded else pays):
         return None
-    if not _agrees(backbone):
+    cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
+    reason = unknown_cache(cache) or _asked(backbone, step_disagreement)
+    if bool((keys[:, ids.shape[1] - 2 : ids.shape[1]] < 0).all(dim=1).any()):
+        reason = "a prompt ends inside an image"
+    if reason is not None:
+        backbone.sharing.refused[f"generate: {reason}"] += 1
         return None
     where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
-    cache = _prefill(policy, ids[where], mask[where], [rows[row] for row in first], sharded)
+    _prefill(policy, cache, ids[where], mask[where], [rows[row] for row in first], sharded)
     if cache.get_seq_length() != ids.shape[1] - 1:
         backbone.sharing.refused["generate: the model keeps its cache elsewhere"] += 1
         return None
-    cache = share_prompts(cache, inverse)
+    # Keys that all rows of a prompt read, where nothing else is kept; else each row has a copy.
+    if attends_to_all(backbone.decoder.config) and _asked(backbone, disagreement) is None:
+        cache = share_prompts(cache, inverse)
+    else:
+        cache.reorder_cache(inverse)
     if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
     backbone.sharing.prompts += len(rows)
@@ -121,20 +134,31 @@ def prefill_once(
     return kwargs | {"past_key_values": cache, "attention_mask": mask}
 
 
-def _agrees(backbone: Any) -> bool:
-    """Whether the decoder gives the same with a shared cache; asked once per dtype and attention kernel."""
-    decoder, refusals = backbone.decoder, backbone.rollouts.prefill_refusals
-    kind = (decoder.dtype, decoder.device, decoder.config._attn_implementation)
+def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
+    """What a check of the decoder has found; it runs once per dtype, device and attention kernel."""
+    decoder, verdicts = backbone.decoder, backbone.rollouts.prefill_refusals
+    kind = (check, decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
-    if kind not in refusals and ranks() == 1 and decoder.device.type != "meta":
-        refusals[kind] = disagreement(decoder)
-    reason = refusals.get(kind)
-    if reason is not None:
-        backbone.sharing.refused[f"generate: {reason}"] += 1
-    return reason is None
+    if kind not in verdicts and ranks() == 1 and decoder.device.type != "meta":
+        verdicts[kind] = check(decoder)
+    return verdicts.get(kind)
 
 
-def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool) -> Any:
+def attends_to_all(config: Any) -> bool:
+    """Whether all layers of a decoder keep keys and values of all tokens, and nothing else.
+
+    Args:
+        config: The text config.
+    """
+    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
+        return False
+    return not getattr(config, "sliding_window", None) or not getattr(config, "use_sliding_window", True)
+
+
+def _prefill(
+    policy: Any, cache: Cache, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool
+) -> None:
+    """Fill a cache with prompts, all but their last tokens."""
     backbone = policy.base_model
     inputs = model_inputs(backbone, ids, rows, {}, sharded)
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
@@ -148,7 +172,6 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
     for name in inputs.keys() & set(backbone.family.token_types):
         inputs[name] = inputs[name][:, :-1]
-    cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
     backbone(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],
@@ -157,7 +180,6 @@ def _prefill(policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowI
         use_cache=True,
         **inputs,
     )
-    return cache
 
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:

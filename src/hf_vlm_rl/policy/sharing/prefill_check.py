@@ -1,7 +1,8 @@
-"""Runs a decoder on a few tokens with a shared cache and with its own, before `generate` shares one.
+"""Runs a decoder on a few tokens before `generate` prefills each prompt once.
 
-A cache that shares its prompts takes the place of one that attention reads. What a decoder keeps there, and
-how it makes keys of it, is its own affair: multi-head latent attention keeps compressed ones.
+A prompt's last token becomes a step, which some decoders compute otherwise than a whole prompt. And a cache
+that shares its prompts takes the place of one that attention reads. What a decoder keeps there, and how it
+makes keys of it, is its own affair: multi-head latent attention keeps compressed ones.
 """
 
 from typing import Any
@@ -18,6 +19,34 @@ from .self_check import TOLERANCE, TOLERANCE_HALF
 PROMPT = (0, 1, 0)
 PADDING = (2, 0)
 LENGTH = 6
+
+# Largest difference in float32 that a prompt's last token may have, as a share of the largest hidden state.
+STEP_TOLERANCE = 2e-5
+
+
+def step_disagreement(decoder: nn.Module) -> str | None:
+    """Why a prompt's last token must not be left for a step; None if it may.
+
+    Args:
+        decoder: The text decoder of a policy; its mode and gradients are left as they are.
+    """
+    ids = torch.arange(1, LENGTH + 1, device=decoder.device)[None]
+    mask = (torch.arange(LENGTH, device=decoder.device) >= PADDING[0]).long()[None]
+    rows = torch.zeros(2, dtype=torch.long, device=decoder.device)
+    with torch.no_grad(), evaluating(decoder):
+        cache = _filled(decoder, ids[:, :-1], mask[:, :-1])
+        cache.reorder_cache(rows)
+        found = _run(decoder, ids[rows, -1:], mask[rows], cache).last_hidden_state.float()
+        expected = _run(decoder, ids[rows], mask[rows], DynamicCache(config=decoder.config)).last_hidden_state
+    expected = expected[:, -1:].float()
+    difference = ((found - expected).abs().max() / expected.abs().max()).item()
+    allowed = STEP_TOLERANCE if decoder.dtype in TOLERANCE else TOLERANCE_HALF
+    if difference <= allowed:
+        return None
+    return (
+        f"a step of {type(decoder).__name__} differs from a whole prompt by {difference:.1e} of the largest "
+        f"hidden state (at most {allowed:.0e} is rounding)"
+    )
 
 
 def disagreement(decoder: nn.Module) -> str | None:

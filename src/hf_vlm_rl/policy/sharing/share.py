@@ -68,10 +68,11 @@ def _agrees(backbone: Any) -> bool:
 def _keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
     """What `find_layout` takes besides the mask."""
     keys = keys_of_rows(backbone, kwargs["input_ids"], rows)
-    # In some models, image tokens see each other in both directions, or all of a prompt does.
+    # In some models, image tokens see each other in both directions, or all of a prompt that has token types.
     together = keys < 0
-    if backbone.family.prefix_attention:
-        together |= (kwargs["token_type_ids"] == 0).cpu()
+    types = kwargs.get("token_type_ids")
+    if backbone.family.prefix_attention and types is not None:
+        together |= (types == 0).cpu()
     joined = torch.zeros_like(together)
     joined[:, 1:] = together[:, 1:] & together[:, :-1]
     # Otherwise positions are columns, which some decoders take for more than distances.

@@ -7,10 +7,12 @@ from contextvars import ContextVar
 from typing import Any, Literal, Self
 
 import torch
+from torch import nn
 from transformers.utils import logging
 
 from .cached import Cut, find_cut
 from .layout import Layout, find_layout
+from .visibility import looks_ahead
 
 logger = logging.get_logger(__name__)
 
@@ -264,13 +266,13 @@ def knows_layers(config: Any) -> bool:
     return set(getattr(config, "layer_types", None) or ()) <= LAYERS
 
 
-def refusal_to_prefill(config: Any, token_types: Collection[str]) -> str | None:
-    """Why prompts cannot be prefilled once, beyond `refusal`: plain attention alone shares caches."""
-    if "token_type_ids" in token_types:
-        return "generate: image or prompt tokens attend in both directions"
-    kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
-    if kinds != {"full_attention"}:
-        return f"generate: the decoder has layers of type {', '.join(sorted(kinds - {'full_attention'}))}"
-    if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):
-        return "generate: the decoder attends within a sliding window"
+def refusal_to_prefill(decoder: nn.Module, prefix_attention: bool) -> str | None:
+    """Why a prompt's last token cannot be left for the first step of `generate`; None if it can.
+
+    Args:
+        decoder: The text decoder.
+        prefix_attention: `VLMFamily.prefix_attention`.
+    """
+    if prefix_attention or any(map(looks_ahead, decoder.modules())):
+        return "generate: prompt tokens attend in both directions"
     return None

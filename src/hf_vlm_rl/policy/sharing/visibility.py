@@ -9,9 +9,13 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch import nn
 from transformers.masking_utils import causal_mask_function
 
 from .layout import Group, Layout
+
+# Why rows of a decoder for prefixes (PaliGemma's) do not share in a batch without padding and token types.
+AHEAD = "tokens see what follows them where no mask forbids it"
 
 
 class UnknownInput(Exception):
@@ -35,6 +39,11 @@ class Visibility:
 
     def __init__(self, layout: Layout):
         self.layout = layout
+
+    @property
+    def explicit(self) -> bool:
+        """Whether stock attention gets a mask; without one, a module's `is_causal` says what tokens see."""
+        return False
 
     @cached_property
     def parts(self) -> list[tuple[slice, slice, torch.Tensor | None]]:
@@ -81,6 +90,11 @@ class FunctionVisibility(Visibility):
         super().__init__(layout)
         self._function = function
 
+    @property
+    def explicit(self) -> bool:
+        """Whether stock attention gets a mask: transformers makes one where a batch has padding."""
+        return self.layout.padded
+
     def _visible(self, tokens: slice, prefix: slice, row: torch.Tensor | None) -> torch.Tensor | None:
         if self._function is causal_mask_function:
             return super()._visible(tokens, prefix, row)
@@ -110,6 +124,11 @@ class DenseVisibility(Visibility):
         self._mask = mask[:, 0].expand(rows, -1, -1)
         for group in layout.groups:
             self._check_prefix(group)
+
+    @property
+    def explicit(self) -> bool:
+        """Whether stock attention gets a mask: it gets this one."""
+        return True
 
     def _check_prefix(self, group: Group) -> None:
         """What a prefix sees must be the same in every row, and nothing that follows it."""
@@ -144,6 +163,11 @@ class DenseVisibility(Visibility):
 def sees(mask: torch.Tensor) -> torch.Tensor:
     """Which pairs a mask lets see each other, whether it is bool or added to the scores."""
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
+
+
+def looks_ahead(module: nn.Module) -> bool:
+    """Whether an attention module lets tokens see what follows them where it gets no mask."""
+    return getattr(module, "is_causal", True) is False  # other modules have no such attribute
 
 
 def packed_mask(

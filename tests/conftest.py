@@ -39,6 +39,19 @@ def pytest_sessionfinish(session, exitstatus):
     shutil.rmtree(os.environ["HF_VLM_RL_CACHE"], ignore_errors=True)
 
 
+@pytest.fixture(autouse=True)
+def _ranks():
+    """TRL leaves the variables of a distributed run behind, and every later trainer would start one."""
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+    before = {name: os.environ.get(name) for name in names}
+    yield
+    for name, value in before.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory):
     """`checkpoint(family)`: the directory of that family's tiny random checkpoint."""

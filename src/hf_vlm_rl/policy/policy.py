@@ -100,6 +100,9 @@ class VLMPolicy(Retyped):
             rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
             on prompts and then on completions), "cached" (prompts fill a cache that all rows continue:
             slower, for decoders that do not run on a packed row), or None.
+            `tokens_by_batch_size`: of the latest optimiser step, rows of a forward to the tokens that the
+            decoder computes in the whole step: first as it ran, then with larger forwards, of which there
+            are fewer (`per_device_train_batch_size` times more, `gradient_accumulation_steps` fewer).
             `row_steps` and `row_steps_run`: of the `generate` calls that finished rows may leave, rows times
             steps of decoding, and those that the model ran. `rows_kept`: reason to number of `generate`
             calls that they may not leave.
@@ -116,6 +119,7 @@ class VLMPolicy(Retyped):
             "prompts_prefilled": sharing.prefilled,
             "not_shared": dict(sharing.refused),
             "way": sharing.way_in_words,
+            "tokens_by_batch_size": sharing.tokens_by_rows(),
             "row_steps": rollouts.steps,
             "row_steps_run": rollouts.steps_run,
             "rows_kept": dict(rollouts.kept),

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-# Rows form a group if they agree in this share of the shorter one. A common system prompt is less.
-LEAST_AGREEMENT = 0.25
+from .grouping import SharedPrefix, group_rows
 
 # Suffixes attend in chunks of this share of their prefix. Larger chunks spend more on pairs of rows
 # that do not see each other, smaller ones copy the prefix's keys and values more often.
@@ -143,49 +142,12 @@ def find_layout(
         # The last place, up to each one, at which a prefix may end.
         ends = ends.masked_fill(joined.gather(1, flush), 0).cummax(dim=1).values
     kinds = starts if aligned else torch.zeros_like(starts)
-    groups = _group(keys, lengths, ends, kinds)
+    groups = group_rows(keys, lengths, ends, kinds)
     return _lay_out(groups, starts.tolist(), lengths.tolist(), tuple(mask.shape))
 
 
-def _group(
-    keys: torch.Tensor, lengths: torch.Tensor, ends: torch.Tensor, kinds: torch.Tensor
-) -> list[tuple[int, list[int]]]:
-    """Prefix length and rows of each group, which are of one kind; all flush left."""
-    waiting = list(range(len(keys)))
-    groups = []
-    while waiting:
-        first = waiting[0]
-        shorter = torch.minimum(lengths[waiting], lengths[first])
-        agreed = (keys[waiting] == keys[first]).int().cumprod(dim=1).sum(dim=1)
-        # Every row keeps a suffix of one token at least.
-        agreed = torch.minimum(agreed, shorter - 1)
-        agreed = torch.minimum(ends[first, agreed], ends[waiting, agreed])
-        may_join = agreed >= (LEAST_AGREEMENT * shorter).clamp(min=1)
-        may_join &= kinds[waiting] == kinds[first]
-        may_join[0] = False
-        prefix = _best_prefix(agreed[may_join])
-        joins = may_join & (agreed >= prefix)
-        joins[0] = True
-        groups.append((prefix, [row for row, joined in zip(waiting, joins.tolist(), strict=True) if joined]))
-        waiting = [row for row, joined in zip(waiting, joins.tolist(), strict=True) if not joined]
-    return groups
-
-
-def _best_prefix(agreed: torch.Tensor) -> int:
-    """The prefix that saves most: more rows have a shorter one in common. 0 if there are no rows.
-
-    Args:
-        agreed: Tokens that each other row has in common with the first.
-    """
-    if not len(agreed):
-        return 0
-    lengths = agreed.sort(descending=True).values
-    saved = lengths * torch.arange(1, len(lengths) + 1)
-    return int(lengths[saved.argmax()])
-
-
 def _lay_out(
-    grouped: Sequence[tuple[int, list[int]]],
+    grouped: Sequence[SharedPrefix],
     starts: list[int],
     lengths: list[int],
     shape: tuple[int, int],
@@ -194,10 +156,11 @@ def _lay_out(
     target = torch.zeros(shape[0] * width, dtype=torch.long)
     source, positions, groups = [], [], []
     packed = 0
-    for prefix, rows in grouped:
+    for shared in grouped:
+        prefix, rows = shared.length, shared.rows
         suffixes = [lengths[row] - prefix for row in rows]
         chunks = tuple(_chunks(packed + prefix, prefix, suffixes))
-        groups.append(Group(packed, prefix, chunks, tuple(rows), tuple(suffixes)))
+        groups.append(Group(packed, prefix, chunks, rows, tuple(suffixes)))
         head = torch.arange(prefix)
         begin = packed
         source.append(rows[0] * width + starts[rows[0]] + head)

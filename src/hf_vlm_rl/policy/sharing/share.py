@@ -1,5 +1,6 @@
 """From a backbone's resolved arguments to the layout that its decoder takes."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,8 +9,12 @@ import torch
 from ..foreign_hooks import foreign_hook
 from ..ranks import is_sharded, ranks
 from ..row_images import RowImages
+from .micro_batches import is_training
 from .self_check import disagreement
 from .switch import forbidden
+
+# The bits of a ticket by which images are told apart, as many as a signed number holds beside ids.
+IMAGE = (1 << 62) - 1
 
 
 def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
@@ -22,8 +27,11 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
+    tokens = functools.cache(lambda: _keys(backbone, kwargs, rows))
+    if switch.way_in_words is not None and is_training(backbone):
+        switch.micro_batches.see(backbone, tokens(), kwargs.get("attention_mask"))
     with forbidden(watched(backbone) or _uneven(backbone)):
-        layout = switch.layout(ids, lambda: _keys(backbone, kwargs, rows), kwargs)
+        layout = switch.layout(ids, tokens, kwargs)
     if layout is None or not _agrees(backbone):
         return {}
     return {switch.way: layout.to(ids.device)}
@@ -89,14 +97,13 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
         rows: The images of each row.
 
     Returns:
-        (B, T) on the CPU: the ids, with a negative number per distinct image at image tokens.
+        (B, T) on the CPU: the ids, with a negative number of the image at image tokens.
     """
     keys = ids.cpu().clone()
     places = keys == backbone.processing_class.state.placeholder_id
-    numbers: dict[int, int] = {}
     for row, images in enumerate(rows):
         marks = [
-            -1 - numbers.setdefault(ticket, len(numbers))
+            -1 - (ticket & IMAGE)
             for ticket, length in zip(images.tickets, images.lengths, strict=True)
             for _ in range(length)
         ]

@@ -12,6 +12,7 @@ from transformers.utils import logging
 
 from .cached import Cut, find_cut
 from .layout import Layout, find_layout
+from .micro_batches import MicroBatches
 from .visibility import looks_ahead
 
 logger = logging.get_logger(__name__)
@@ -82,6 +83,7 @@ class SharingSwitch:
         prompts: Prompts of the `generate` calls that prefilled distinct ones only.
         prefilled: Distinct prompts among them.
         refused: Reason to number of forwards that did not share.
+        micro_batches: The rows of the latest optimiser step.
         checked: Ways, dtypes, devices and kernels for which shared and plain forwards were seen to agree.
     """
 
@@ -111,6 +113,7 @@ class SharingSwitch:
         self.prompts = 0
         self.prefilled = 0
         self.refused: Counter[str] = Counter()
+        self.micro_batches = MicroBatches()
         self.checked: set[tuple] = set()
 
     def __deepcopy__(self, memo: dict) -> Self:
@@ -176,6 +179,15 @@ class SharingSwitch:
         elif lasting:
             self.refusal = reason
             logger.warning(f"Rows will not share their prompts from here on: {reason}.")
+
+    def tokens_by_rows(self) -> dict[int, int]:
+        """Rows of a forward to the tokens that the decoder would compute in the latest optimiser step."""
+        return self.micro_batches.tokens_by_rows(self._computed)
+
+    def _computed(self, batch: dict[str, Any]) -> int:
+        tokens = {name: value for name, value in batch.items() if name != "mask"}
+        layout = self._find(tokens, {"attention_mask": batch["mask"]})[0] if len(batch["mask"]) > 1 else None
+        return batch["mask"].numel() if layout is None else layout.computed
 
     def may_prefill(self, reason: str | None) -> bool:
         """Whether `generate` may prefill repeated prompts once; `reason` says why its settings forbid."""

@@ -14,6 +14,8 @@ from transformers import PrinterCallback, TrainerCallback
 
 from hf_vlm_rl.plan.live import LiveBytes
 
+from .lengths import EndAt
+
 PHASES = ("preprocess", "rollout", "log-probs", "backward")
 
 
@@ -31,7 +33,9 @@ class Probe(TrainerCallback):
         loss: Of the last step.
         gradients: Of the last step, all in one vector, on the CPU.
         logits: What the model gave in the last forward with gradients; None if it gave none.
+        real: (B, C) of the last forward, the tokens of completions; None where the trainer names none.
         sampled: What `generate` gave last, and the state of the random numbers after it.
+        ends: Tokens of each completion, the last of which is the end token; None: as they come.
         replay: Another probe's `sampled`, to be given instead of sampling, if not None.
     """
 
@@ -41,8 +45,9 @@ class Probe(TrainerCallback):
         self.weigh, self.tensors = False, False
         self.peak = 0
         self._live = LiveBytes()
-        self.loss, self.gradients, self.logits = None, None, None
+        self.loss, self.gradients, self.logits, self.real = None, None, None, None
         self.sampled, self.replay = None, None
+        self.ends: torch.Tensor | None = None
         self._began, self._held = 0.0, 0
         model = trainer.accelerator.unwrap_model(trainer.model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
@@ -60,12 +65,23 @@ class Probe(TrainerCallback):
         @functools.wraps(generate)
         def replayable(*args, **kwargs):
             if self.replay is None:
-                self.sampled = generate(*args, **kwargs), torch.get_rng_state()
+                self.sampled = self._ending(generate, *args, **kwargs), torch.get_rng_state()
                 return self.sampled[0]
             torch.set_rng_state(self.replay[1])  # TRL shuffles the rows next
             return self.replay[0]
 
         return replayable
+
+    def _ending(self, generate: Any, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.ends is None:
+            return generate(*args, **kwargs)
+        sampled = generate(*args, **kwargs, stopping_criteria=[EndAt(self.ends)])
+        prompt = kwargs["input_ids"].shape[1]
+        end = kwargs["generation_config"].eos_token_id
+        rows = torch.arange(len(sampled), device=sampled.device)
+        # Finished by a criterion and not by this token, so that rows end where they shall.
+        sampled[rows, prompt + self.ends.to(sampled.device) - 1] = end[0] if isinstance(end, list) else end
+        return sampled
 
     def _timed(self, phase: str, function: Any) -> Any:
         @functools.wraps(function)
@@ -91,6 +107,7 @@ class Probe(TrainerCallback):
             if self.weigh:
                 self.logits = None  # those of an earlier forward
                 self._start()
+            self.real = next((each["completion_mask"] for each in args if "completion_mask" in each), None)
             return timed(*args, **kwargs)
 
         return forward

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import GenerationConfig, StoppingCriteria
+from transformers import GenerationConfig
 
+from .lengths import EndAt, lengths
 from .models import image, pair
 from .trainers import QUESTION, processor_name
 
@@ -44,6 +45,11 @@ class Shape:
     longest: int = 512
     spread: float = 4.0
 
+    @property
+    def lengths(self) -> torch.Tensor:
+        """(rows,) tokens of each completion."""
+        return lengths(self.rows, self.longest, self.spread)
+
 
 STUDY = [
     Shape(),
@@ -59,36 +65,6 @@ STUDY = [
     Shape(rows=2, group=1, tiles=1, longest=128, spread=1.0),
     Shape(rows=1, group=1, tiles=7, longest=128, spread=1.0),
 ]
-
-
-class EndAt(StoppingCriteria):
-    """Ends each row at its own length.
-
-    Args:
-        lengths: (B,) tokens of each completion.
-    """
-
-    def __init__(self, lengths: torch.Tensor):
-        self.lengths = lengths
-        self.prompt: int | None = None
-
-    def __call__(self, input_ids: torch.LongTensor, scores: Any, **kwargs: Any) -> torch.BoolTensor:
-        if self.prompt is None:  # the first call comes after the first token
-            self.prompt = input_ids.shape[1] - 1
-        return input_ids.shape[1] - self.prompt >= self.lengths
-
-
-def lengths(shape: Shape) -> torch.Tensor:
-    """(B,) lengths from 1 to the longest, of the wanted mean, the same for every run."""
-    quantiles = torch.linspace(0, 1, shape.rows) if shape.rows > 1 else torch.ones(1)
-    # The power for which the mean is right, by halving.
-    low, high = 0.0, 64.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if float((quantiles**middle).mean()) > 1 / shape.spread else (low, middle)
-    found = (shape.longest * quantiles**low).round().clamp(1, shape.longest).long()
-    order = torch.randperm(shape.rows, generator=torch.Generator().manual_seed(0))
-    return found[order]
 
 
 def prompts(processing: Any, shape: Shape) -> dict[str, Any]:
@@ -127,7 +103,8 @@ def rollout(
     )
     torch.manual_seed(seed)
     start = time.perf_counter()
-    sampled = model.generate(**batch, generation_config=config, stopping_criteria=[EndAt(lengths(shape))])
+    ends = EndAt(shape.lengths)
+    sampled = model.generate(**batch, generation_config=config, stopping_criteria=[ends])
     if sampled.is_cuda:
         torch.cuda.synchronize()
     return time.perf_counter() - start, sampled
@@ -156,7 +133,7 @@ def measure(shape: Shape, repeats: int, device: str) -> str:
             ratios.append(theirs / ours)
             same.append(bool(torch.equal(expected, found)))
     ids = sides[0][1]["input_ids"]
-    spread = shape.longest / lengths(shape).float().mean()
+    spread = shape.longest / shape.lengths.float().mean()
     cells = [shape.model, shape.rows, shape.rows // shape.group, ids.shape[1], shape.longest, f"{spread:.1f}"]
     cells += [f"**{statistics.median(ratios):.2f}**", f"{min(ratios):.2f}", f"{max(ratios):.2f}"]
     cells += [f"{sum(same)}/{len(same)}"]

@@ -23,14 +23,15 @@ from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 from hf_vlm_rl import VLMPolicy
 
 from .flops import update_flops
+from .lengths import lengths
 from .models import TILING, image, pair
 from .probe import PHASES, Probe
 from .sizes import SIZES
 
 QUESTION = "What is it?"
 COLUMNS = [
-    "model", "trainer", "rows", "tiles", "prompt", "completion", "vision", "token ratio", *PHASES,
-    "**step**", "update", "memory", "log-probs differ", "loss differs", "gradients differ",
+    "model", "trainer", "rows", "tiles", "prompt", "completion", "longest / mean", "vision", "token ratio",
+    *PHASES, "**step**", "update", "memory", "log-probs differ", "loss differs", "gradients differ",
 ]  # fmt: skip
 
 
@@ -42,7 +43,8 @@ class Shape:
         trainer: One of `TRAINERS`.
         group: Rows of a step.
         tiles: Of each image.
-        completion: Tokens of each completion.
+        completion: Tokens of the longest completion.
+        spread: How many times the mean that is; only GRPO's completions may differ in length.
         vision: "frozen" or "trained".
         images: Different images of the prompt, if they have tiles.
         words: Words of the prompt's text beside the question; a letter and its blank are a token each.
@@ -54,6 +56,7 @@ class Shape:
     tiles: int
     completion: int
     vision: str = "frozen"
+    spread: float = 1.0
     images: int = 1
     words: int = 0
     checkpointing: bool = False
@@ -189,7 +192,8 @@ def dpo(model: Any, processing: Any, name: str, shape: Shape, options: dict[str,
 TRAINERS = {"grpo": grpo, "dpo": dpo}
 
 # What `make bench` runs: one shape that RL on images is about, what changes it, and the worst cases.
-USUAL = {"model": "internvl", "trainer": "grpo", "group": 8, "tiles": 7, "completion": 32, "vision": "frozen"}
+USUAL = {"model": "internvl", "trainer": "grpo", "group": 8, "tiles": 7, "completion": 32, "spread": 1.0}
+USUAL |= {"vision": "frozen"}
 STUDY = [
     {},
     {"vision": "trained"},
@@ -210,6 +214,7 @@ STUDY = [
     # 256 tokens a tile as InternVL's: prompt of 14 times the completion.
     {"model": "internvl-448", "completion": 128},
     {"completion": 512},
+    {"completion": 512, "spread": 4.0},
 ]
 
 
@@ -243,6 +248,8 @@ def measure(
         for model, processing in sides:
             probes.append(Probe(TRAINERS[shape.trainer](model, processing, name, shape, options), processing))
             probes[-1].tensors = tensors
+            if shape.spread > 1:
+                probes[-1].ends = lengths(shape.group, shape.completion, shape.spread)
         turns: list[list[dict[str, float]]] = [[], []]
         slowest = _timed_turn(probes)  # warms up
         if _too_late(deadline, slowest):
@@ -314,7 +321,7 @@ def _differences(stock: Probe, ours: Probe) -> tuple[float | None, float, float]
     logits = None
     if stock.logits is not None and ours.logits is not None:
         # Row by row: all of them at once are gigabytes with a large vocabulary.
-        pairs = zip(stock.logits, ours.logits, strict=True)
+        pairs = zip(_of_completions(stock), _of_completions(ours), strict=True)
         logits = max(
             float((a.float().log_softmax(-1) - b.float().log_softmax(-1)).abs().max()) for a, b in pairs
         )
@@ -322,11 +329,23 @@ def _differences(stock: Probe, ours: Probe) -> tuple[float | None, float, float]
     return logits, abs(stock.loss - ours.loss), float(gradients)
 
 
+def _of_completions(probe: Probe) -> Iterator[torch.Tensor]:
+    """The logits of each row that its completion is read from; padding has any."""
+    for row, logits in enumerate(probe.logits):
+        real = None if probe.real is None else probe.real[row].bool()
+        yield logits if real is None else logits[-len(real) - 1 : -1][real]
+
+
 def line(measured: Measured) -> str:
     """The table's line of a shape."""
     shape = measured.shape
     cells = [measured.name, shape.trainer, shape.group, shape.tiles, measured.prompt, shape.completion]
-    cells += [shape.vision, f"{measured.token_ratio:.2f}", *(measured.ratio(phase) for phase in PHASES)]
+    cells += [
+        f"{shape.spread:.1f}",
+        shape.vision,
+        f"{measured.token_ratio:.2f}",
+        *(measured.ratio(phase) for phase in PHASES),
+    ]
     cells += [f"**{measured.ratio('step')}**", measured.ratio("log-probs", "backward")]
     cells += [f"{measured.peaks[0] / measured.peaks[1]:.2f}"]
     cells += ["-" if difference is None else f"{difference:.0e}" for difference in measured.differences]

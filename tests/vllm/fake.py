@@ -24,6 +24,7 @@ class Engine:
         self.encoder_cache_is_fresh = False
         self.llm_engine = SimpleNamespace(
             model_config=SimpleNamespace(
+                dtype=model.dtype,
                 max_model_len=longest,
                 hf_config=SimpleNamespace(model_type=model.config.model_type),
                 multimodal_config=SimpleNamespace(mm_processor_kwargs=None),

@@ -11,7 +11,7 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
-from hf_vlm_rl.loading.image_options import with_options
+from hf_vlm_rl.processing.images.bounds import with_options
 from tests.images import photo
 
 WIDE = photo("coffee", (600, 160))

@@ -12,12 +12,12 @@ from ..families.registry import is_built_in, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.switch import Mode
 from ..processing.chat_template import end_of_turn
+from ..processing.images.bounds import check_bounds, image_options, with_options
 from ..processing.images.store import ImageStore
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
 from .formats import ORIGINAL_FORMATS
-from .image_options import check_bounds, image_options, with_options
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family

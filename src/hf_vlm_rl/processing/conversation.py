@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ImageError
+from .images.options import options_of, with_image_options
 from .images.reference import payload
 
 LLAVA_MARK = "<image>"
@@ -14,7 +15,8 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
     """Copy one conversation or a batch of them into block form.
 
     Strings become text blocks. Image blocks keep one payload, under `image`, whatever key it came
-    under and whatever None fields Arrow added; blocks without one stay empty placeholders.
+    under and whatever None fields Arrow added, in a dict with its options if it has any; blocks without
+    an image stay placeholders, with their options.
 
     Returns:
         The conversations, and whether a batch was given.
@@ -84,8 +86,16 @@ def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[di
             "given. Pass one image per block, in order."
         )
     for block, image in zip(empty, images, strict=True):
-        block["image"] = image
+        options = options_of(block)
+        block.clear()
+        block |= {"type": "image", "image": with_image_options(image, options)}
     return conversation
+
+
+def options_by_image(messages: Sequence[Mapping]) -> list[dict]:
+    """The options of each image of a normalized conversation, empty blocks included."""
+    blocks = [block for message in messages for block in message.get("content") or []]
+    return [options_of(block) for block in blocks if block.get("type") == "image"]
 
 
 def without_images(messages: Sequence[Mapping]) -> list[dict]:
@@ -114,5 +124,7 @@ def _message(message: Mapping) -> dict[str, Any]:
 def _block(block: Mapping) -> dict[str, Any]:
     if block.get("type") not in ("image", "image_url"):
         return {key: value for key, value in block.items() if value is not None}
-    image = payload(block)
-    return {"type": "image"} if image is None else {"type": "image", "image": image}
+    image, options = payload(block), options_of(block)
+    if image is None:
+        return {"type": "image", **options}
+    return {"type": "image", "image": with_image_options(image, options)}

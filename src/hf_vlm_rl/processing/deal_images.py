@@ -1,10 +1,12 @@
 """Which image belongs to which row of text."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import PIL.Image
 
 from ..errors import ImageError
+from .images.options import note_options, options_of, with_image_options
 from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
 
@@ -49,17 +51,21 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
     return by_row
 
 
-def load_row(images: list, row: int) -> list[PIL.Image.Image]:
+def load_row(images: list, row: int, options: Sequence[Mapping[str, Any]]) -> list[PIL.Image.Image]:
     """The images of one row, upright and RGB. All rows' at once would be gigabytes in a large batch.
 
     Args:
         images: As they were given.
         row: The row's index, for messages.
+        options: What the text says of each image; noted on it, with what its dict says.
 
     Raises:
         ImageError: If an image is unusable. The message names the row and the image.
     """
-    return [_load(image, row, index) for index, image in enumerate(images)]
+    return [
+        _load(image, row, index, said)
+        for index, (image, said) in enumerate(zip(images, options, strict=True))
+    ]
 
 
 def _deal(images: list, counts: list[int]) -> list[list]:
@@ -72,8 +78,8 @@ def _deal(images: list, counts: list[int]) -> list[list]:
     return [[next(remaining) for _ in range(count)] for count in counts]
 
 
-def _load(image: Any, row: int, index: int) -> Any:
+def _load(image: Any, row: int, index: int, options: Mapping[str, Any]) -> PIL.Image.Image:
     try:
-        return load_rgb(image)
+        return note_options(load_rgb(image), options_of(with_image_options(image, options)))
     except ImageError as error:
         raise ImageError(str(error), row, f"image {index}") from error

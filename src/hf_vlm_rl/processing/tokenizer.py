@@ -17,13 +17,20 @@ from transformers import BatchFeature, ProcessorMixin
 from .._retype import Retyped
 from ..errors import ImageError
 from .carriers import pack, unpack
-from .conversation import check_no_placeholder, fill_images, normalize, without_images
+from .conversation import (
+    check_no_placeholder,
+    fill_images,
+    normalize,
+    options_by_image,
+    without_images,
+)
 from .deal_images import images_by_row, load_row
 from .encoded_rows import CHECKSUM, checked
-from .images.processed import ProcessedImage
+from .image_tickets import ImageTickets
+from .images.options import check_options, marked, unmarked
 from .images.reference import is_image_list
 from .images.stored import RowNote
-from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
+from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
 from .padding import pad_batch
 from .state import ProcessingState
@@ -36,7 +43,7 @@ PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensor
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
 
-class VLMTokenizer(TokenizerShape, Retyped):
+class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any
@@ -106,14 +113,15 @@ class VLMTokenizer(TokenizerShape, Retyped):
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")
-        row_images = images_by_row(images, rows, self._vlm.placeholder)
+        rows, options = zip(*(unmarked(row, self._vlm.placeholder) for row in rows), strict=True)
+        row_images = images_by_row(images, list(rows), self._vlm.placeholder)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
         encoded: list[dict[str, Any]] = []
         before: tuple[str, list] | None = None
         for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True)):
-            content = row, load_row(images_of_row, index)
+            content = row, load_row(images_of_row, index, options[index])
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
             encoded.append(_copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
@@ -129,17 +137,28 @@ class VLMTokenizer(TokenizerShape, Retyped):
         """The native `apply_chat_template`, for one conversation or a list of them.
 
         Content may be a string or blocks. An image block holds its image under `image`, `url`,
-        `path`, `base64` or `image_url`, in any form `images.read.load_rgb` reads.
+        `path`, `base64` or `image_url`, in any form `images.read.load_rgb` reads, and may have options of
+        this image alone (`images.options`). A text that is returned carries them, for `__call__`.
 
         Raises:
-            ImageError: If a text contains this model's placeholder, or as `__call__` does.
+            ImageError: If a text contains this model's placeholder, an image has an option that this family
+                does not have, or as `__call__` does.
             ValueError: If a trainer calls that has use_vllm and no rollout function, and there are images.
         """
         conversations, batched = normalize(conversation)
         check_rollout_function(conversations)
+        options = [options_by_image(messages) for messages in conversations]
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
-        return super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)
+            self._check_options(row, options[row])
+        made = super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)
+        if isinstance(made, str):
+            return marked(made, self._vlm.placeholder, options[0])
+        if isinstance(made, list) and isinstance(made[0], str):
+            return [
+                marked(text, self._vlm.placeholder, each) for text, each in zip(made, options, strict=True)
+            ]
+        return made  # ids, whose tickets have the options
 
     def encode_prompt(
         self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
@@ -220,30 +239,12 @@ class VLMTokenizer(TokenizerShape, Retyped):
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
         return super().batch_decode(self._erase_tickets(sequences), *args, **kwargs)
 
-    def processed(self, ticket: int) -> ProcessedImage:
-        """What the native image processor makes of a ticket's image; processed once, then cached.
-
-        Raises:
-            TicketError: If the store does not have the image.
-        """
-        key = (ticket, self.image_settings())
-        cached = self._vlm.processed.get(key)
-        if cached is None:
-            source = self._vlm.store.source(ticket)
-            if source != ticket:
-                return self.processed(source)
-            stored = self._vlm.store.get(ticket)
-            cached = self._process_one(stored.image, stored.options)
-            self._vlm.processed.put(key, cached)
-        return cached
-
-    def image_settings(self) -> str:
-        """Everything the native image processor's result depends on besides the image, comparable."""
-        return f"{self._image_processor_settings()}{self._default_images_kwargs()}"
-
-    def _image_processor_settings(self) -> str:
-        values = vars(self.image_processor).items()
-        return repr([(name, value) for name, value in values if not name.startswith("_")])
+    def _check_options(self, row: int, options: list[dict]) -> None:
+        for index, each in enumerate(options):
+            try:
+                check_options(each, self._vlm.family, self.image_processor)
+            except ImageError as error:
+                raise ImageError(str(error), row, f"image {index}") from error
 
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
@@ -277,7 +278,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         row["attention_mask"] = [1] * len(row["input_ids"])
         tickets = []
         if images and self._vlm.whole:
-            tickets = self._put(images, images_kwargs_merged(self, kwargs))
+            tickets = self.put_images(images, images_kwargs_merged(self, kwargs))
         elif images:
             tickets = out["pixel_values"][:, 0].tolist()
         row["tickets"] = self._carried(index, row["input_ids"], tickets)
@@ -297,67 +298,6 @@ class VLMTokenizer(TokenizerShape, Retyped):
             return [(ticket, None) for ticket in tickets]
         tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
         return [(ticket, tail) for ticket in tickets]
-
-    def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
-        if self._vlm.whole:
-            return super()._process_images(images, **images_kwargs)
-        # The native __call__ asks this for pixels and replacement texts: answer with tickets.
-        flat = [image for row in images for image in (row if is_image_list(row) else [row])]
-        tickets = self._put(flat, images_kwargs)
-        inputs = {
-            "pixel_values": torch.tensor(tickets, dtype=torch.int64).unsqueeze(1),
-            "num_patches": [1] * len(flat),
-        }
-        return inputs, [self.processed(ticket).replacement for ticket in tickets]
-
-    def _put(self, images: list, images_kwargs: Mapping[str, Any]) -> list[int]:
-        """Store images with the options in which a call differs from one that asks for nothing."""
-        defaults = self._default_images_kwargs()
-        options = {
-            key: value
-            for key, value in images_kwargs.items()
-            if key != "return_tensors" and (key not in defaults or defaults[key] != value)
-        }
-        if self._vlm.family.alone_differs and len(images) > 1:
-            options["alone"] = False
-        return [self._vlm.store.put(image, options) for image in images]
-
-    def _process_one(self, image: Any, options: Mapping[str, Any]) -> ProcessedImage:
-        options = dict(options)
-        copies = 1 if options.pop("alone", True) else 2
-        if self._vlm.whole:
-            one = self._vlm.one_image.replace(self._vlm.placeholder, self._vlm.placeholder * copies)
-            out = super().__call__(
-                images=[[image] * copies], text=[one], images_kwargs=options, return_tensors="pt"
-            )
-            # Native inputs are made for a batch, not for an image.
-            inputs = {} if self._vlm.family.native_inputs else image_inputs(out)
-            replacement, ids = "", out["input_ids"][0].tolist()
-        else:
-            arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
-            inputs, (replacement, *_) = super()._process_images([[image] * copies], **arguments)
-            ids = self.tokenizer(replacement, add_special_tokens=False)["input_ids"] * copies
-        if copies > 1:
-            inputs = {
-                key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
-            }
-        tokens, least = ids.count(self._vlm.placeholder_id) // copies, self._vlm.family.least_tokens
-        if tokens < least:
-            raise ImageError(
-                f"An image of {image.width} x {image.height} pixels gives {tokens} image tokens. "
-                f"Expected at least {least}; enlarge it or drop the row."
-            )
-        return ProcessedImage(dict(inputs), replacement, tokens)
-
-    def _default_images_kwargs(self) -> dict[str, Any]:
-        """What the native `__call__` asks of the image processor when the caller asks for nothing."""
-        settings = self._image_processor_settings()
-        defaults = self._vlm.images_defaults.get(settings)
-        if defaults is None:
-            asked = None if self._vlm.whole else images_kwargs_asked(self.native(), self._vlm.one_image)
-            defaults = images_kwargs_merged(self, {}) if asked is None else asked
-            self._vlm.images_defaults[settings] = defaults
-        return dict(defaults)
 
     def _erase_tickets(self, ids: Any) -> Any:
         if isinstance(ids, torch.Tensor | np.ndarray):

@@ -13,6 +13,7 @@ import PIL.Image
 
 from ..errors import ImageError
 from ..processing.carriers import unpack
+from ..processing.images.options import unmarked
 from ..processing.tokenizer import VLMTokenizer
 
 
@@ -65,6 +66,7 @@ def _encode(
         if not carried:
             return EnginePrompt(ids, ids)
         (text,) = processing.apply_chat_template([prompt], tokenize=False, **template)
+        text, _ = unmarked(text, processing.state.placeholder)
     except ImageError as error:
         raise error.at_row(row) from error
     return EnginePrompt(

@@ -13,7 +13,9 @@ from typing import Any
 
 import PIL.Image
 
+from ...processing.images.options import options_of, with_image_options
 from ...processing.images.processed import ProcessedImage
+from ...processing.images.reference import payload
 from ...processing.images.size import image_size
 from ...processing.images.store import image_ticket
 from ...processing.images.stored import StoredImage
@@ -47,6 +49,9 @@ class Counter:
         """
         if self.pixels:
             return image
+        options = options_of(image)
+        if options:
+            return with_image_options(self.image(payload(image)), options)
         path = image.get("path") if isinstance(image, Mapping) and image.get("bytes") is None else image
         if not isinstance(path, str):
             size = image_size(image)
@@ -68,7 +73,7 @@ class _Store:
         self._waiting: dict[int, StoredImage] = {}
 
     def put(self, image: PIL.Image.Image, options: Mapping[str, Any]) -> int:
-        content = image_ticket(image) if self._pixels else image.info[_SIZE]
+        content = image_ticket(image) if self._pixels else _size(image)
         key = (content, json.dumps(options, sort_keys=True, default=repr))
         new = key not in self._tickets
         ticket = self._tickets.setdefault(key, len(self._tickets))
@@ -83,7 +88,12 @@ class _Store:
         stored = self._waiting.pop(ticket)
         if self._pixels:
             return stored
-        return replace(stored, image=PIL.Image.new("RGB", stored.image.info[_SIZE]))
+        return replace(stored, image=PIL.Image.new("RGB", _size(stored.image)))
+
+
+def _size(stand_in: PIL.Image.Image) -> tuple[int, int]:
+    """(width, height) of what a stand-in stands for; it was resized itself where options say to what size."""
+    return stand_in.info[_SIZE] if stand_in.size == (1, 1) else stand_in.size
 
 
 class _Tokens(dict):

@@ -87,6 +87,9 @@ def check_pixels(opened: PIL.Image.Image, name: str) -> None:
 
 
 def _open(image: Any) -> PIL.Image.Image:
+    if isinstance(image, Mapping) and image.get("bytes") is None:
+        inner = payload(image)  # an image with options may be an image already
+        image = image if inner is None else inner
     if isinstance(image, PIL.Image.Image):
         return image
     if isinstance(image, np.ndarray):

@@ -1,9 +1,9 @@
-"""How large or how many an image's pixels and tiles may be: options of `from_pretrained`."""
+"""Bounds of an image's pixels and tiles: options of `from_pretrained`, and of single images."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from ..families import VLMFamily
+from ...families import VLMFamily
 
 BOUNDS = (("min_pixels", "max_pixels"), ("min_tiles", "max_tiles"))
 OPTIONS = tuple(name for names in BOUNDS for name in names)

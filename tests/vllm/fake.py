@@ -22,6 +22,7 @@ class Engine:
 
     def __init__(self, model: Any, longest: int):
         self.encoder_cache_is_fresh = False
+        self.prompts = []
         self.llm_engine = SimpleNamespace(
             model_config=SimpleNamespace(
                 dtype=model.dtype,
@@ -34,6 +35,17 @@ class Engine:
 
     def reset_encoder_cache(self):
         self.encoder_cache_is_fresh = True
+
+    def generate(self, prompts, sampling_params=None, use_tqdm=False):
+        """Take prompts as vLLM does; the stand-in for TRL's class answers them."""
+        self.prompts = prompts
+
+
+def _vllm_prompt(ids: list[int], images: list | None) -> dict[str, Any]:
+    """A prompt as TRL gives it to vLLM."""
+    if not images:
+        return {"prompt_token_ids": ids}
+    return {"prompt_token_ids": ids, "multi_modal_data": {"image": images if len(images) > 1 else images[0]}}
 
 
 class FakeGeneration:
@@ -69,20 +81,22 @@ class FakeGeneration:
         assert arguments["logprobs"] == len(self.placeholders)
         images = [None] * len(prompts) if images is None else images
         self.asked.append((prompts, images, arguments))
-        rows = [self._answer(ids, row) for ids, row in zip(prompts, images, strict=True)]
+        self.llm.generate([_vllm_prompt(ids, row) for ids, row in zip(prompts, images, strict=True)])
+        options = [prompt.get("mm_processor_kwargs", {}) for prompt in self.llm.prompts]
+        rows = [self._answer(*row) for row in zip(prompts, images, options, strict=True)]
         return tuple(list(part) for part in zip(*rows, strict=True))
 
-    def expanded(self, ids: list[int], images: list | None) -> list[int]:
+    def expanded(self, ids: list[int], images: list | None, options: dict | None = None) -> list[int]:
         """What vLLM makes of a prompt: each placeholder replaced as the native processor does."""
         text = self.processing_class.state.placeholder
         mark = self.processing_class.tokenizer.convert_tokens_to_ids(text)
         assert ids.count(mark) == len(images or ()), "one placeholder for each image"
-        replacements, out = self.replacements(images or []), []
+        replacements, out = self.replacements(images or [], options), []
         for token in ids:
             out.extend(replacements.pop(0) if token == mark else [token])
         return out
 
-    def replacements(self, images: list) -> list[list[int]]:
+    def replacements(self, images: list, of_prompt: dict | None = None) -> list[list[int]]:
         """What vLLM puts in the place of each image's placeholder."""
         assert all(isinstance(image, PIL.Image.Image) and image.mode == "RGB" for image in images)
         options = self.llm.llm_engine.model_config.multimodal_config.mm_processor_kwargs or {}
@@ -91,20 +105,22 @@ class FakeGeneration:
         for image in images:
             # In company, some processors make other tokens of an image than of one alone.
             given = {"images": [[image] * len(images)], "text": [text * len(images)]}
-            made = [int(each) for each in native(**given, add_special_tokens=False)["input_ids"][0]]
+            call = native(**given, add_special_tokens=False, images_kwargs=of_prompt or {})
+            made = [int(each) for each in call["input_ids"][0]]
             out.append(made[: len(made) // len(images)])
         return out
 
-    def _answer(self, ids: list[int], images: list | None) -> tuple:
-        seen = self.expanded(ids, images)
-        return seen, *self.sample(seen, images)
+    def _answer(self, ids: list[int], images: list | None, options: dict) -> tuple:
+        seen = self.expanded(ids, images, options)
+        return seen, *self.sample(seen, images, options)
 
-    def sample(self, seen: list[int], images: list | None) -> tuple:
+    def sample(self, seen: list[int], images: list | None, options: dict | None = None) -> tuple:
         """A completion of an expanded prompt, log-probs of each token, and whose they are."""
         tickets = {}
         if images:
             text = self.processing_class.state.placeholder * len(images)
-            encoded = self.processing_class(images=[images], text=[text], return_tensors="pt")
+            call = {"images": [images], "text": [text], "images_kwargs": options or {}}
+            encoded = self.processing_class(**call, return_tensors="pt")
             tickets = {key: encoded[key] for key in ("pixel_values", "image_grid_thw")}
         prompt = torch.tensor([seen])
         with torch.no_grad():

@@ -117,12 +117,12 @@ def swap(trainer, **methods):
 def test_a_prompt_that_vllm_saw_otherwise(change, tokens, refused):
     rows = [{"prompt": user(text), "images": [square("cat")]} for text in ("One.", "Two.", "Three.")]
 
-    def expanded(self, ids, images):
+    def expanded(self, ids, images, options=None):
         self.count = getattr(self, "count", 0) + 1
-        right = FakeGeneration.expanded(self, ids, images)
+        right = FakeGeneration.expanded(self, ids, images, options)
         return right if self.count < 5 else change(right)
 
-    def sample(self, seen, images):
+    def sample(self, seen, images, options=None):
         return [30], [[-1.0]], [[30]]
 
     def other(trainer):
@@ -135,8 +135,8 @@ def test_a_prompt_that_vllm_saw_otherwise(change, tokens, refused):
 def test_log_probs_of_another_model(dtype, off, most, refused):
     """The prompts agree, and the weights or the code do not."""
 
-    def sample(self, seen, images):
-        completion, logprobs, tokens = FakeGeneration.sample(self, seen, images)
+    def sample(self, seen, images, options=None):
+        completion, logprobs, tokens = FakeGeneration.sample(self, seen, images, options)
         return completion, [[value - off for value in each] for each in logprobs], tokens
 
     def other(trainer):
@@ -162,7 +162,7 @@ def test_an_image_that_vllm_refuses(refused):
 
 
 def test_a_placeholder_that_was_sampled_all_the_same(refused):
-    def sample(self, seen, images):
+    def sample(self, seen, images, options=None):
         token = self.placeholders[0]
         return [30, token], [[-1.0], [-1.0]], [[30], [token]]
 

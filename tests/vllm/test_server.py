@@ -86,8 +86,8 @@ def test_a_server_with_the_same_options_is_asked(small, with_server):
 
 def test_other_tokens_than_the_policys_are_refused(policy_for, with_server):
     class Longer(FakeServer):
-        def replacements(self, images):
-            return [[*ids, ids[0]] for ids in super().replacements(images)]
+        def replacements(self, images, of_prompt=None):
+            return [[*ids, ids[0]] for ids in super().replacements(images, of_prompt)]
 
     trainer = with_server(policy_for("qwen2_5_vl"), mixture("qwen2_5_vl"), Longer)
     with pytest.raises(ImageError, match=r"^Row \d: the server makes \[.*--mm-processor-kwargs"):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import DataError
+from ..processing.images.options import options_of
 from ..processing.images.reference import Reference, as_list
 from .passes.column_types import Kind
 from .passes.image_check import ImageRoot
@@ -158,6 +159,11 @@ class Turns:
         if kind in ("image", "image_url"):
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
+            if options := options_of(block):
+                raise DataError(
+                    f"{self._turn()} has an image with {sorted(options)}; a column of images holds no "
+                    "options of single ones. Expected an image alone; set them for all in from_pretrained"
+                )
             fields = {name: value for name, value in block.items() if name != "type" and value is not None}
             self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE

@@ -13,7 +13,8 @@ import PIL.Image
 
 from ..errors import ImageError
 from ..processing.carriers import unpack
-from ..processing.images.options import unmarked
+from ..processing.images.options import note_options, unmarked
+from ..processing.images.stored import StoredImage
 from ..processing.tokenizer import VLMTokenizer
 
 
@@ -24,7 +25,8 @@ class EnginePrompt:
     Attributes:
         ids: As the trainer takes it; every image expanded.
         short_ids: As the engine takes it; one placeholder an image.
-        images: Upright RGB images, in the order of their placeholders.
+        images: Upright RGB images, in the order of their placeholders; options of single ones are noted on
+            them (`processing.images.options`).
         lengths: Placeholders of each image in `ids`.
         carried: Each image's ticket, as `carriers.pack` takes it.
     """
@@ -72,10 +74,18 @@ def _encode(
     return EnginePrompt(
         ids=ids,
         short_ids=_tokenize(processing, text),
-        images=tuple(processing.image_store.get(ticket).image for ticket, _ in carried),
+        images=tuple(_image(processing.image_store.get(ticket)) for ticket, _ in carried),
         lengths=tuple(processing.processed(ticket).tokens for ticket, _ in carried),
         carried=tuple(carried),
     )
+
+
+def _image(stored: StoredImage) -> PIL.Image.Image:
+    """The image of a ticket; the native processor's arguments for it alone are noted on a copy."""
+    # How an image is processed in company, vLLM sees by itself.
+    options = {name: value for name, value in stored.options.items() if name != "alone"}
+    # They go where the image goes: TRL gathers the images of several processes.
+    return note_options(stored.image.copy(), options) if options else stored.image
 
 
 def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:

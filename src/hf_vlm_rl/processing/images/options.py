@@ -23,7 +23,8 @@ from .bounds import check_bounds, image_options, with_options
 from .reference import PAYLOADS, payload
 
 # What a block of a message, or an image as `datasets` stores it, has beside options.
-_OWN = frozenset({"type", "text", "bytes", *PAYLOADS})
+# `detail` asks OpenAI's servers to look closer; to a model that runs here it says nothing.
+_OWN = frozenset({"type", "text", "bytes", "detail", *PAYLOADS})
 # InternVL's own names.
 _ALIASES = {"min_num": "min_tiles", "max_num": "max_tiles"}
 _RESIZED = ("resized_height", "resized_width")
@@ -63,11 +64,16 @@ def with_image_options(image: Any, options: Mapping[str, Any]) -> Any:
     changed = sorted(name for name in own.keys() & options.keys() if own[name] != options[name])
     if changed:
         raise ImageError(f"Got two values of {', '.join(changed)} for one image. Give one.")
-    return {"image": payload(image) if own else image, **own, **options}
+    if isinstance(image, Mapping):
+        image = image if image.get("bytes") is not None else payload(image)
+        kept = image.items() if isinstance(image, Mapping) else ()
+        image = {name: value for name, value in kept if name in _OWN} or image
+    return {"image": image, **own, **options}
 
 
 def note_options(image: PIL.Image.Image, options: Mapping[str, Any]) -> PIL.Image.Image:
-    """Note options on an image that nobody else holds."""
+    """Note options on an image that nobody else holds, in place of what may be noted there."""
+    image.info = {name: value for name, value in image.info.items() if name != _KEY}
     if options:
         image.info[_KEY] = dict(options)
     return image
@@ -118,7 +124,8 @@ def check_options(options: Mapping[str, Any], family: VLMFamily, image_processor
         tokens = height * width // _factor(family, image_processor) ** 2
         if not _LEAST_TOKENS <= tokens <= _MOST_TOKENS:
             raise ImageError(
-                f"got {dict(options)}, an image of {tokens} tokens. Expected {_LEAST_TOKENS} to {_MOST_TOKENS}."
+                f"got {dict(options)}, an image of {tokens} tokens. Expected {_LEAST_TOKENS} to "
+                f"{_MOST_TOKENS}."
             )
 
 

@@ -19,6 +19,7 @@ from .native import read_native
 from .native_inputs import native_tensors
 from .ranks import gradients_awaited, is_sharded
 from .row_images import RowImages
+from .spare_types import without_spare_types
 from .transfer import without_waiting
 
 IDLE = "idle_tower_calls"
@@ -48,7 +49,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list
     Returns:
         Arguments for the stock forward, and the images of each row; None where tickets do not tell.
     """
-    kwargs, rows = locate(backbone, kwargs)
+    kwargs, rows = locate(backbone, without_spare_types(backbone, kwargs))
     if rows is None and not backbone.family.native_inputs:
         kwargs, rows = read_native(backbone, kwargs)
     if rows is not None:

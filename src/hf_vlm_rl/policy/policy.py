@@ -29,6 +29,7 @@ from .rollouts.finished import keeping_rows, running_batch, sample
 from .rollouts.processors import NeverSample
 from .sharing.prefill import prefill_once
 from .sharing.switch import Mode, forbidden
+from .spare_types import without_spare_types
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
@@ -63,6 +64,7 @@ class VLMPolicy(Retyped):
             return batch.forward(functools.partial(compute, self), kwargs)
 
         def compute(self, kwargs):
+            kwargs = without_spare_types(self.base_model, kwargs)
             # Asked first: the backbone may change the arguments.
             inside = tickets_inside(self.base_model, kwargs)
             with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
@@ -164,6 +166,7 @@ class VLMPolicy(Retyped):
         inputs = kwargs.pop("inputs", None)
         if inputs is not None:
             kwargs["input_ids"] = inputs
+        kwargs = without_spare_types(self.base_model, kwargs)
         prompt = kwargs.get("input_ids")
         cached = cached_tokens(kwargs)
         inside = tickets_inside(self.base_model, kwargs)

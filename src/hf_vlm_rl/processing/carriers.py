@@ -6,6 +6,9 @@
 
 Every TRL version slices this layout by image. Some trainers cast pixels to the model's dtype: whole numbers
 up to 255 are the same in float16 and bfloat16, so tickets come back from any such cast.
+
+Where a trainer compares an image's number of patches with its tokens, the image takes that many rows: the
+first has the ticket, the others are filled up, and its grid is 1 x 1 x rows.
 """
 
 import zlib
@@ -19,16 +22,24 @@ WIDTH = 12
 _TICKET, _TAIL = 8, 3
 
 
-def pack(carried: Sequence[tuple[int, int | None]]) -> dict[str, torch.Tensor]:
+def pack(
+    carried: Sequence[tuple[int, int | None]], patches: Sequence[int] | None = None
+) -> dict[str, torch.Tensor]:
     """The tensors for N images.
 
     Args:
         carried: Per image, its ticket and the prompt tokens behind the row's last image, or None.
+        patches: Rows that each image takes; default: one.
     """
-    rows = [_row(ticket, tail) for ticket, tail in carried]
+    lengths = [1] * len(carried) if patches is None else list(patches)
+    rows = [
+        row
+        for (ticket, tail), length in zip(carried, lengths, strict=True)
+        for row in (_row(ticket, tail), *[_FILLER] * (length - 1))
+    ]
     return {
         "pixel_values": torch.tensor(rows, dtype=torch.uint8).view(len(rows), WIDTH),
-        "image_grid_thw": torch.ones(len(rows), 3, dtype=torch.int64),
+        "image_grid_thw": torch.tensor([[1, 1, length] for length in lengths]).view(len(lengths), 3),
     }
 
 
@@ -48,7 +59,8 @@ def unpack(pixel_values: object) -> list[tuple[int, int | None]] | None:
                 f"the policy's processing class made, {WIDTH} bytes an image, or floating-point pixels."
             )
         return None
-    rows = pixel_values.tolist()
+    filler = torch.tensor(_FILLER, dtype=pixel_values.dtype, device=pixel_values.device)
+    rows = pixel_values[(pixel_values != filler).any(dim=1)].tolist()
     right = [_is_right(row) for row in rows]
     if all(right):
         return [_read([int(value) for value in row]) for row in rows]
@@ -79,3 +91,7 @@ def _is_right(row: list[float]) -> bool:
 
 def _check(content: bytes) -> int:
     return zlib.crc32(content) & 0xFF
+
+
+# No ticket: its check byte is wrong.
+_FILLER = [0] * (WIDTH - 1) + [_check(bytes(WIDTH - 1)) ^ 0xFF]

@@ -1,17 +1,35 @@
 """Images of a processing class: stored, given tickets, and processed natively, each once."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import PIL.Image
 import torch
 
-from ..errors import ImageError
+from ..errors import ImageError, UnsupportedModelError
+from .carriers import pack
+from .deal_images import load_row
 from .images.options import native_options, noted_options
 from .images.processed import ProcessedImage
-from .images.reference import is_image_list
+from .images.reference import as_list, is_image_list
 from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .state import ProcessingState
+from .ticketing import ticketing
+
+# Set where a caller gets ids and nothing that a model could encode, as TRL does to try out chat templates.
+_ids_alone: ContextVar[bool] = ContextVar("hf_vlm_rl_ids_alone", default=False)
+
+
+@contextmanager
+def ids_alone(alone: bool) -> Iterator[None]:
+    """Inside, images may be smaller than a model can encode, if `alone`."""
+    token = _ids_alone.set(alone)
+    try:
+        yield
+    finally:
+        _ids_alone.reset(token)
 
 
 class ImageTickets:
@@ -20,10 +38,72 @@ class ImageTickets:
     tokenizer: Any
     state: ProcessingState
 
+    @property
+    def image_processor(self) -> Any:
+        """The native image processor in everything but a call, which gives tickets (`ticketing`)."""
+        return ticketing(self.native_image_processor, self)
+
+    @image_processor.setter
+    def image_processor(self, image_processor: Any) -> None:
+        vars(self)["image_processor"] = image_processor
+
+    @property
+    def native_image_processor(self) -> Any:
+        """The checkpoint's own image processor, which gives pixels."""
+        return vars(self)["image_processor"]
+
+    def tickets_for_trainer(self, images: Any, images_kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+        """Tickets of images whose prompts are tokenized already, as `apply_chat_template` gives them.
+
+        Args:
+            images: One image, a list, or lists; in the order of their placeholders.
+            images_kwargs: Arguments of the native image processor.
+
+        Raises:
+            ImageError: If an image is unusable.
+            UnsupportedModelError: If an image alone does not say what the model makes of it.
+        """
+        family = self.state.family
+        if family.prefix_attention or family.alone_differs:
+            raise UnsupportedModelError(
+                f"Got images without their prompts, for a {family.model_type} model, in which "
+                + (
+                    "a token sees the whole prompt, so that it matters where that ends."
+                    if family.prefix_attention
+                    else "an image has other tokens when it is the only one of a conversation."
+                )
+                + " Expected a family without that for tools that return images."
+            )
+        flat = [image for entry in as_list(images) for image in as_list(entry)]
+        tickets = self.put_images(load_row(flat, 0, [{}] * len(flat)), images_kwargs)
+        patches = [self._patches(self.processed(ticket).tokens) for ticket in tickets]
+        return pack([(ticket, None) for ticket in tickets], patches)
+
+    def _patches(self, tokens: int) -> int:
+        """The rows that TRL expects of an image of so many tokens.
+
+        After tools have returned images, it compares the ids of one of these words with the patches, of which
+        merge_size x merge_size make a token, and trains without images if they differ.
+        """
+        words = ("<|image_pad|>", "<|image|>")
+        known = (self.tokenizer.convert_tokens_to_ids(word) for word in words)
+        counted = next((token for token in known if token != self.tokenizer.unk_token_id), None)
+        per_token = getattr(self.native_image_processor, "merge_size", 2) ** 2
+        if counted == self.state.placeholder_id:
+            return tokens * per_token
+        if per_token == 1:
+            raise UnsupportedModelError(
+                f"{type(self.native_image_processor).__name__} has merge_size=1, and the model's image token "
+                f"is none of {words}: a trainer would take images that tools return for cut off. Expected "
+                "another family for such tools."
+            )
+        return 1
+
     def processed(self, ticket: int) -> ProcessedImage:
         """What the native image processor makes of a ticket's image; processed once, then cached.
 
         Raises:
+            ImageError: If it has fewer tokens than the model can encode.
             TicketError: If the store does not have the image.
         """
         key = (ticket, self.image_settings())
@@ -35,6 +115,13 @@ class ImageTickets:
             stored = self.state.store.get(ticket)
             cached = self._process_one(stored.image, stored.options)
             self.state.processed.put(key, cached)
+        least = self.state.family.least_tokens
+        if cached.tokens < least and not _ids_alone.get():
+            image = self.state.store.get(ticket).image
+            raise ImageError(
+                f"An image of {image.width} x {image.height} pixels gives {cached.tokens} image tokens. "
+                f"Expected at least {least}; enlarge it or drop the row."
+            )
         return cached
 
     def image_settings(self) -> str:
@@ -47,7 +134,7 @@ class ImageTickets:
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         if self.state.whole:
-            return super()._process_images(images, **images_kwargs)
+            return self._natively(images, images_kwargs)
         # The native __call__ asks this for pixels and replacement texts: answer with tickets.
         flat = [image for row in images for image in (row if is_image_list(row) else [row])]
         tickets = self.put_images(flat, images_kwargs)
@@ -56,6 +143,10 @@ class ImageTickets:
             "num_patches": [1] * len(flat),
         }
         return inputs, [self.processed(ticket).replacement for ticket in tickets]
+
+    def _natively(self, images: Any, images_kwargs: Mapping[str, Any]) -> tuple[dict, list[str]]:
+        """Pixels, and the text that stands for each image."""
+        return self.native()._process_images(images, **images_kwargs)
 
     def put_images(self, images: list, images_kwargs: Mapping[str, Any]) -> list[int]:
         """Store images with the options in which a call differs from one that asks for nothing."""
@@ -70,7 +161,9 @@ class ImageTickets:
         return [self._store_one(image, options) for image in images]
 
     def _store_one(self, image: PIL.Image.Image, options: Mapping[str, Any]) -> int:
-        image, own = native_options(image, noted_options(image), self.state.family, self.image_processor)
+        image, own = native_options(
+            image, noted_options(image), self.state.family, self.native_image_processor
+        )
         twice = sorted(name for name in own if options.get(name, own[name]) != own[name])
         if twice:
             raise ImageError(
@@ -83,7 +176,7 @@ class ImageTickets:
         copies = 1 if options.pop("alone", True) else 2
         if self.state.whole:
             one = self.state.one_image.replace(self.state.placeholder, self.state.placeholder * copies)
-            out = super().__call__(
+            out = self.native()(
                 images=[[image] * copies], text=[one], images_kwargs=options, return_tensors="pt"
             )
             # Native inputs are made for a batch, not for an image.
@@ -91,19 +184,13 @@ class ImageTickets:
             replacement, ids = "", out["input_ids"][0].tolist()
         else:
             arguments = self._default_images_kwargs() | options | {"return_tensors": "pt"}
-            inputs, (replacement, *_) = super()._process_images([[image] * copies], **arguments)
+            inputs, (replacement, *_) = self._natively([[image] * copies], arguments)
             ids = self.tokenizer(replacement, add_special_tokens=False)["input_ids"] * copies
         if copies > 1:
             inputs = {
                 key: value[:1] if isinstance(value, torch.Tensor) else value for key, value in inputs.items()
             }
-        tokens, least = ids.count(self.state.placeholder_id) // copies, self.state.family.least_tokens
-        if tokens < least:
-            raise ImageError(
-                f"An image of {image.width} x {image.height} pixels gives {tokens} image tokens. "
-                f"Expected at least {least}; enlarge it or drop the row."
-            )
-        return ProcessedImage(dict(inputs), replacement, tokens)
+        return ProcessedImage(dict(inputs), replacement, ids.count(self.state.placeholder_id) // copies)
 
     def _default_images_kwargs(self) -> dict[str, Any]:
         """What the native `__call__` asks of the image processor when the caller asks for nothing."""

@@ -26,7 +26,7 @@ from .conversation import (
 )
 from .deal_images import images_by_row, load_row
 from .encoded_rows import CHECKSUM, checked
-from .image_tickets import ImageTickets
+from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
 from .images.reference import is_image_list
 from .images.stored import RowNote
@@ -36,6 +36,7 @@ from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
 from .tokenizer_shape import TokenizerShape
+from .tool_calling import enable_tools
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -151,7 +152,9 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
             self._check_options(row, options[row])
-        made = super().apply_chat_template(conversations if batched else conversations[0], *args, **kwargs)
+        given = conversations if batched else conversations[0]
+        with ids_alone(kwargs.get("return_dict") is False):
+            made = super().apply_chat_template(given, *args, **kwargs)
         if isinstance(made, str):
             return marked(made, self._vlm.placeholder, options[0])
         if isinstance(made, list) and isinstance(made[0], str):
@@ -213,6 +216,18 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         """
         return self.tokenizer.pad(checked(self, encoded_inputs), *args, **kwargs)
 
+    def enable_tools(self) -> Self:
+        """Write and read tool calls, also where the chat template does not; see `tool_calling.enable_tools`.
+
+        Returns:
+            This object.
+
+        Raises:
+            UnsupportedModelError: If the chat template cannot write them.
+        """
+        enable_tools(self)
+        return self
+
     def set_training_eos(self, token_id: int) -> None:
         """Use another `eos_token` from now on; saved files keep the native one.
 
@@ -242,7 +257,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
     def _check_options(self, row: int, options: list[dict]) -> None:
         for index, each in enumerate(options):
             try:
-                check_options(each, self._vlm.family, self.image_processor)
+                check_options(each, self._vlm.family, self.native_image_processor)
             except ImageError as error:
                 raise ImageError(str(error), row, f"image {index}") from error
 
@@ -258,7 +273,8 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         try:
             if images or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.
-                out = super().__call__(images=[images] if images else None, text=[text], **kwargs)
+                call = self.native() if self._vlm.whole else super().__call__
+                out = call(images=[images] if images else None, text=[text], **kwargs)
             else:
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)

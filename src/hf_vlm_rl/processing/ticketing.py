@@ -1,0 +1,52 @@
+"""The image processor that trainers see: called, it gives tickets.
+
+Trainers of tools that return images call `processing_class.image_processor` on all images of a batch, and
+give the model what it returns. Everything else of it, attributes, settings and what is saved, is the native
+image processor's.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from transformers import BatchFeature
+
+from .._retype import Retyped, retyped_class
+
+if TYPE_CHECKING:
+    from .tokenizer import VLMTokenizer
+
+
+class TicketingImageProcessor(Retyped):
+    """Mixed into an image processor's class; see the module docstring."""
+
+    _processing: "VLMTokenizer"
+
+    @classmethod
+    def _members(cls, stock: type) -> dict[str, Any]:
+        # Beside the attributes, which it shares with the native one.
+        return {"__slots__": ("_processing",)}
+
+    def __call__(self, images: Any, *args: Any, return_tensors: Any = None, **kwargs: Any) -> BatchFeature:
+        """Tickets of images, in the order given; the native one is `processing_class.native()`'s.
+
+        Args:
+            images: One, a list, or lists of images.
+            *args: None are taken.
+            return_tensors: Ignored: tickets are tensors.
+            **kwargs: Arguments of the native image processor, for these images.
+        """
+        if args:
+            raise TypeError(f"Got {len(args)} arguments beside the images. Expected keywords.")
+        return BatchFeature(self._processing.tickets_for_trainer(images, kwargs))
+
+    def bind(self, processing: "VLMTokenizer", attributes: dict[str, Any]) -> None:
+        """Give tickets of `processing`, and share `attributes` with the native image processor."""
+        self._processing = processing
+        self.__dict__ = attributes
+
+
+def ticketing(native: Any, processing: "VLMTokenizer") -> Any:
+    """The image processor `native` as trainers of `processing` see it."""
+    kind = retyped_class(type(native), TicketingImageProcessor)
+    made = kind.__new__(kind)
+    made.bind(processing, vars(native))
+    return made

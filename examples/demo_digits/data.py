@@ -10,7 +10,7 @@ QUESTION = "Which digit is this?"
 SIDE = 32  # pixels, width and height of an image
 
 
-def _image(scan: np.ndarray) -> Image.Image:
+def image_of(scan: np.ndarray) -> Image.Image:
     """Turn one scan, (8, 8) values from 0 to 16, into a `SIDE` x `SIDE` RGB image."""
     pixels = np.round(scan * 255 / 16).astype(np.uint8)
     return Image.fromarray(pixels).resize((SIDE, SIDE), Image.Resampling.BICUBIC).convert("RGB")
@@ -20,7 +20,7 @@ def _dataset(scans: np.ndarray, digits: np.ndarray) -> datasets.Dataset:
     """One row per scan; columns `prompt` (messages), `image` (PIL), `answer` ("0" to "9")."""
     columns = {
         "prompt": [[{"role": "user", "content": QUESTION}]] * len(scans),
-        "image": [_image(scan) for scan in scans],
+        "image": [image_of(scan) for scan in scans],
         "answer": [str(digit) for digit in digits],
     }
     return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())

@@ -49,8 +49,8 @@ CHAT_TEMPLATE = (
 )
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Train a byte-level BPE tokenizer (about 320 entries) on the demo's own few sentences."""
+def build_tokenizer(text: str = QUESTION) -> PreTrainedTokenizerFast:
+    """Train a byte-level BPE tokenizer on the demo's own few sentences (about 320 entries)."""
     bpe = tokenizers.Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.Sequence(
         [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(False)]
@@ -58,13 +58,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     bpe.decoder = decoders.ByteLevel()
     specials = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", *IMAGE_SPECIALS.values()]
     trainer = trainers.BpeTrainer(
-        vocab_size=400,
+        vocab_size=800,
         min_frequency=1,
         special_tokens=specials,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    bpe.train_from_iterator([f"user\n{QUESTION}\nassistant\n0123456789\nsystem\n"] * 4, trainer)
+    bpe.train_from_iterator([f"user\n{text}\nassistant\n0123456789\nsystem\n"] * 4, trainer)
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe,
         eos_token="<|im_end|>",
@@ -73,13 +73,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def build_processor(patch_size: int = PATCH_SIZE) -> InternVLProcessor:
+def build_processor(patch_size: int = PATCH_SIZE, text: str = QUESTION) -> InternVLProcessor:
     """Tokenizer, image processor (one 32 x 32 tile per image) and chat template in one object."""
     tile = {"height": IMAGE_SIZE, "width": IMAGE_SIZE}
     mean_std = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     return InternVLProcessor(
         image_processor=GotOcr2ImageProcessor(size=tile, max_patches=1, **mean_std),
-        tokenizer=build_tokenizer(),
+        tokenizer=build_tokenizer(text),
         video_processor=InternVLVideoProcessor(size=tile, **mean_std),
         image_seq_length=image_tokens(patch_size),
         chat_template=CHAT_TEMPLATE,

@@ -4,9 +4,9 @@ import functools
 
 from trl.experimental import ppo
 
-from tests.documents.material import rows, short_runs
+from tests.documents.material import ROLLOUT, rows, short_runs
 
-short_runs(Reward={})
+short_runs(GRPO=ROLLOUT, Reward={})
 ppo.PPOConfig = functools.partial(
     ppo.PPOConfig,
     use_cpu=True,

@@ -117,7 +117,7 @@ def test_settings_of_the_image_processor_count_for_seen_images(policy_for, check
     processing.image_processor.image_mean = (0.1, 0.1, 0.1)
     ticket = unpack(tickets(processing, rows)["pixel_values"])[0][0]
     inputs = processing.processed(ticket).inputs["pixel_values"]
-    native_inputs = processing.image_processor(images_of(rows[0]), return_tensors="pt")["pixel_values"]
+    native_inputs = processing.native_image_processor(images_of(rows[0]), return_tensors="pt")["pixel_values"]
     assert inputs.shape != values.shape
     assert torch.equal(inputs, native_inputs)
 

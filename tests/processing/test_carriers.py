@@ -34,3 +34,14 @@ def test_pixels_are_no_tickets(shape):
 def test_other_whole_numbers_are_refused():
     with pytest.raises(TicketError, match=r"integer pixel_values of shape \(2, 1\)"):
         unpack(torch.ones(2, 1, dtype=torch.int64))
+
+
+def test_an_image_may_take_several_rows():
+    """As many as a trainer expects of its patches; what is read again is one ticket an image."""
+    carried = [(-5, None), (2**62, None), (0, 7)]
+    packed = pack(carried, [4, 1, 3])
+    assert packed["image_grid_thw"].prod(dim=1).tolist() == [4, 1, 3]
+    assert len(packed["pixel_values"]) == 8
+    assert unpack(packed["pixel_values"]) == carried
+    assert unpack(packed["pixel_values"].to(torch.bfloat16)) == carried
+    assert unpack(packed["pixel_values"][4:]) == carried[1:]

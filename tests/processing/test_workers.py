@@ -143,13 +143,13 @@ def test_rows_mapped_by_two_processes_are_resolved_here_and_in_a_later_run(
 @pytest.fixture
 def counted(processing, monkeypatch):
     """A processing class, and how many images went through its native image processor."""
-    numbers, native = [], type(processing.image_processor).__call__
+    numbers, native = [], type(processing.native_image_processor).__call__
 
     def count(self, images, *args, **kwargs):
         numbers.append(sum(len(row) if isinstance(row, list) else 1 for row in images))
         return native(self, images, *args, **kwargs)
 
-    monkeypatch.setattr(type(processing.image_processor), "__call__", count)
+    monkeypatch.setattr(type(processing.native_image_processor), "__call__", count)
     return processing, lambda: sum(numbers)
 
 

@@ -115,13 +115,13 @@ def rows(images: bool = True) -> list[dict]:
 class Run:
     """One step of GRPO with forced answers; what was said, and the log-probs of its update."""
 
-    def __init__(self, policy, tmp_path, data, script=SCRIPT, **options):
+    def __init__(self, policy, tmp_path, data, script=SCRIPT, generations=2, **options):
         from datasets import Dataset
 
         policy.processing_class.enable_tools()
         force(policy, script)
         self.completions, self.prompts, self.scored = [], [], []
-        batch = {"per_device_train_batch_size": 4, "steps_per_generation": 1, "num_generations": 2}
+        batch = {"per_device_train_batch_size": 4, "steps_per_generation": 1, "num_generations": generations}
         self.trainer = GRPOTrainer(
             model=policy,
             processing_class=policy.processing_class,
@@ -223,6 +223,22 @@ def test_log_probs_over_three_turns_are_those_of_one_stock_forward(
     check_against_stock(run, bare_for(family), processor_with_tools(policy), [zoom])
     # Two in the prompts, and three more that tools returned, in all turns and passes.
     assert policy.sharing_report()["images_encoded"] == 5
+
+
+# Three rows look at the same part first, two of them at another one then, and say something else.
+NESTED = [[call(0), call(0), call(0), "A cup."], [call(3), call(3), "No."], ["A cat.", "Yes."]]
+
+
+@pytest.mark.parametrize("family", ["internvl", "qwen3_vl"])
+def test_the_rows_of_a_prompt_share_what_they_begin_with(family, fresh, tmp_path):
+    """One prefix for all of them: an image that a tool returned to some is computed for each of these."""
+    policy = fresh(family).freeze()
+    run = Run(policy, tmp_path, rows()[:1], NESTED, generations=4, tools=[zoom])
+    prompt = min(len(ids) - len(logps) for ids, logps in run.scored)
+    once = prompt + sum(len(ids) - prompt for ids, _ in run.scored)
+    report = policy.sharing_report()
+    assert report["not_shared"] == {}
+    assert report["tokens_computed"] <= once
 
 
 @pytest.mark.parametrize("family", ["internvl", "qwen3_vl"])

@@ -5,20 +5,17 @@ give the model what it returns. Everything else of it, attributes, settings and 
 image processor's.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import BatchFeature
 
 from .._retype import Retyped, retyped_class
 
-if TYPE_CHECKING:
-    from .tokenizer import VLMTokenizer
-
 
 class TicketingImageProcessor(Retyped):
     """Mixed into an image processor's class; see the module docstring."""
 
-    _processing: "VLMTokenizer"
+    _processing: Any  # a processing class
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
@@ -38,13 +35,13 @@ class TicketingImageProcessor(Retyped):
             raise TypeError(f"Got {len(args)} arguments beside the images. Expected keywords.")
         return BatchFeature(self._processing.tickets_for_trainer(images, kwargs))
 
-    def bind(self, processing: "VLMTokenizer", attributes: dict[str, Any]) -> None:
+    def bind(self, processing: Any, attributes: dict[str, Any]) -> None:
         """Give tickets of `processing`, and share `attributes` with the native image processor."""
         self._processing = processing
         self.__dict__ = attributes
 
 
-def ticketing(native: Any, processing: "VLMTokenizer") -> Any:
+def ticketing(native: Any, processing: Any) -> Any:
     """The image processor `native` as trainers of `processing` see it."""
     kind = retyped_class(type(native), TicketingImageProcessor)
     made = kind.__new__(kind)

@@ -177,7 +177,7 @@ def test_without_thumbnail_or_tiles(tmp_path):
         for name in ("one", "both")
     }
     policy = load(tmp_path / "tiles")
-    assert type(policy.processing_class.image_processor) is TilesOnly
+    assert type(policy.processing_class.native_image_processor) is TilesOnly
     assert len(pixel_inputs(policy)["pixel_values"]) == 3  # 256 x 85: 3 x 1
     assert policy.processing_class.image_processor.get_number_of_image_patches(85, 256) == 3
     assert [len(value) for value in tiles.values()] == [1, 4]
@@ -187,7 +187,7 @@ def test_without_thumbnail_or_tiles(tmp_path):
 
 def test_min_and_max_tiles_replace_the_checkpoints(original):
     policy = original("tiny-internvl2_5-qwen2", 2)
-    processor = policy.processing_class.image_processor
+    processor = policy.processing_class.native_image_processor
     assert (processor.min_patches, processor.max_patches) == (1, 2)
     with pytest.raises(ValueError, match="min_tiles=13"):
         AutoVLMPolicy.from_pretrained(policy.name_or_path, min_tiles=13)

@@ -50,7 +50,7 @@ def test_plain_transformers_computes_the_same(name, converted, original):
     for key, value in policy.state_dict().items():
         assert torch.equal(model.state_dict()[key], value), key
     case = Case(name, "single_tile")
-    tiles = policy.processing_class.image_processor(
+    tiles = policy.processing_class.native_image_processor(
         case.images, max_patches=max(case.max_tiles), return_tensors="pt"
     )["pixel_values"]
     with torch.no_grad():
@@ -134,7 +134,7 @@ def test_an_adapter_of_the_original_loads_on_the_converted_model(converted, fres
     stored = json.loads((tmp_path / "adapter_config.json").read_text())
     assert stored["base_model_name_or_path"] == str(directory(INTERNLM2))
     case = Case(INTERNLM2, "two_images")
-    tiles = policy.processing_class.image_processor(
+    tiles = policy.processing_class.native_image_processor(
         case.images, max_patches=max(case.max_tiles), return_tensors="pt"
     )["pixel_values"]
     stock = AutoModelForImageTextToText.from_pretrained(converted[INTERNLM2], dtype="float32")

@@ -20,7 +20,7 @@ def pixels(case: Case, policy) -> dict[str, torch.Tensor]:
     """The case's tiles as float pixel values."""
     if not case.data["images"]:
         return {}
-    processor = policy.processing_class.image_processor
+    processor = policy.processing_class.native_image_processor
     rows = [
         processor(photo(image["file"]), max_patches=image["max_num"], return_tensors="pt")["pixel_values"]
         for image in case.data["images"]

@@ -103,7 +103,7 @@ GRIDS = json.loads((DATA / "preprocess" / "grids.json").read_text())
 
 
 def test_grids_of_two_thousand_sizes(original):
-    processor = original(QWEN2).processing_class.image_processor
+    processor = original(QWEN2).processing_class.native_image_processor
     for size, least, most, width, height, columns, rows in GRIDS["rows"]:
         settings = {
             "patch_size": {"height": size, "width": size},
@@ -120,7 +120,7 @@ def test_grids_of_two_thousand_sizes(original):
     ids=lambda tile: f"{tile['file']}-{tile['image_size']}-{tile['max_num']}",
 )
 def test_tiles(tile, original):
-    processor = original(QWEN2).processing_class.image_processor
+    processor = original(QWEN2).processing_class.native_image_processor
     side = tile["image_size"]
     pixels = processor(
         photo(tile["file"]),

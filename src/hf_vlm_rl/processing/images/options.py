@@ -57,17 +57,20 @@ def options_of(image: Any) -> dict[str, Any]:
 
 
 def with_image_options(image: Any, options: Mapping[str, Any]) -> Any:
-    """An image and its options as one object; the image itself if there are none."""
+    """An image and its options as one object; the image itself if there are none.
+
+    Raises:
+        ImageError: If it has other values of these options already.
+    """
     if not options:
         return image
     own = options_of(image)
     changed = sorted(name for name in own.keys() & options.keys() if own[name] != options[name])
     if changed:
         raise ImageError(f"Got two values of {', '.join(changed)} for one image. Give one.")
-    if isinstance(image, Mapping):
-        image = image if image.get("bytes") is not None else payload(image)
-        kept = image.items() if isinstance(image, Mapping) else ()
-        image = {name: value for name, value in kept if name in _OWN} or image
+    if isinstance(image, Mapping):  # as `datasets` stores it, or with options
+        stored = {name: value for name, value in image.items() if name in ("bytes", "path")}
+        image = stored if image.get("bytes") is not None else payload(image)
     return {"image": image, **own, **options}
 
 
@@ -175,7 +178,17 @@ def marked(text: str, placeholder: str, options: Sequence[Mapping[str, Any]]) ->
         text: With one placeholder an image.
         placeholder: The text that stands for an image.
         options: Of each image, in order.
+
+    Raises:
+        ImageError: If the text has not one placeholder an image.
     """
+    if not any(options):
+        return text
+    if text.count(placeholder) != len(options):
+        raise ImageError(
+            f"The chat template writes {text.count(placeholder)} placeholders ({placeholder!r}) for "
+            f"{len(options)} images, so that their options {list(options)} have no place. Expected one each."
+        )
     first, *rest = text.split(placeholder)
     marks = [f"{_MARK}{json.dumps(dict(each), sort_keys=True)}{_MARK}" if each else "" for each in options]
     return first + "".join(placeholder + mark + part for mark, part in zip(marks, rest, strict=True))

@@ -75,7 +75,8 @@ def make_processing_class(
         placeholder=written,
         one_image=one_image,
         whole=whole,
-        video_id=None if no_videos else video_id,
+        # Some models have one id for both.
+        video_id=None if no_videos or video_id == image_token else video_id,
         video_placeholder=video_token,
         no_videos=no_videos,
     )

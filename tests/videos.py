@@ -12,11 +12,10 @@ SIZE = (112, 84)
 
 @lru_cache
 def moving(name: str, frames: int = 4, size: tuple[int, int] = SIZE, step: int = 8) -> np.ndarray:
-    """uint8 (T, H, W, 3): a window of ``size`` (width, height) that moves right by ``step`` pixels a frame."""
+    """uint8 (T, H, W, 3): a window of ``size`` (width, height) that moves by ``step`` pixels a frame."""
     width, height = size
     scene = np.asarray(photo(name, (width + step * frames, height)))
     clip = np.stack([scene[:, step * at : step * at + width] for at in range(frames)])
-    clip.setflags(write=False)
     return clip
 
 
@@ -74,18 +73,7 @@ def image(name: str, size: tuple[int, int] = (140, 140)) -> dict:
 def native(processor, rows: list[list[dict]], **kwargs) -> dict:
     """Rows through the stock processor: every frame that a block of `video` holds, as tensors."""
     blocks = [[block for message in row for block in message["content"]] for row in rows]
-    bare = [
-        [
-            message
-            | {
-                "content": [
-                    {k: v for k, v in block.items() if k in ("type", "text")} for block in message["content"]
-                ]
-            }
-            for message in row
-        ]
-        for row in rows
-    ]
+    bare = [[message | {"content": list(map(_empty, message["content"]))} for message in row] for row in rows]
     videos = [[block["video"] for block in row if block["type"] == "video"] for row in blocks]
     facts = [[block["video_metadata"] for block in row if block["type"] == "video"] for row in blocks]
     images = [[block["image"] for block in row if block["type"] == "image"] for row in blocks]
@@ -100,3 +88,7 @@ def native(processor, rows: list[list[dict]], **kwargs) -> dict:
     )
     batch.pop("labels", None)
     return batch
+
+
+def _empty(block: dict) -> dict:
+    return {name: value for name, value in block.items() if name in ("type", "text")}

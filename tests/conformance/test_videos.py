@@ -25,7 +25,7 @@ VIDEO_FAMILIES = (
 )
 NO_VIDEOS = tuple(family for family in FAMILIES if family not in VIDEO_FAMILIES)
 
-# In these, stock's own forward refuses an image beside a video: it gives both the same placeholder, and counts
+# In these, stock's own forward refuses an image beside a video: both have the same placeholder, and it counts
 # the features of one kind.
 STOCK_REFUSES_BOTH = ("glm4v", "smolvlm")
 

@@ -41,7 +41,7 @@ ONEVISION = _blocks("'<image>\\n'", "'<video>\\n'") + _CHATML
 
 
 def chatml(image: str, video: str = "") -> str:
-    """A ChatML template that writes ``image`` for each image and ``video``, if it is not empty, for videos."""
+    """A ChatML template that writes ``image`` for each image and ``video``, if not empty, for videos."""
     return _blocks(_literal(image), _literal(video) if video else "") + _CHATML
 
 

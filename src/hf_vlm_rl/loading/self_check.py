@@ -156,7 +156,7 @@ def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
 
 
 def refusal_of_videos(policy: Any) -> str:
-    """Why a policy must not be given videos; "" if what it makes of a small clip is what stock makes of it."""
+    """Why a policy must not be given videos; "" if it makes of a small clip what stock makes of it."""
     refusal = policy.processing_class.state.videos.refusal
     if refusal:
         return refusal
@@ -172,8 +172,8 @@ def refusal_of_videos(policy: Any) -> str:
                 difference = _difference(found.get(name), expected.get(name), mask)
                 if difference > TOLERANCE.get(policy.dtype, TOLERANCE_HALF):
                     return (
-                        f"With {clause}, the policy does not compute what the stock model computes: {name} is "
-                        f"off by {difference:.1e} of the largest value. {AS_IMAGES}"
+                        f"With {clause}, the policy does not compute what the stock model computes: {name} "
+                        f"is off by {difference:.1e} of the largest value. {AS_IMAGES}"
                     )
     except Exception as error:  # whatever stock models and processors meet
         return (

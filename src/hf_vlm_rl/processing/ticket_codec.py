@@ -104,7 +104,8 @@ class TicketCodec:
             if reachable < self.length:
                 raise TicketError(
                     f"Image {image} begins with {reachable} placeholder tokens in a row, but a ticket "
-                    f"needs {self.length}. Use a larger image (or a larger min_pixels)."
+                    f"needs {self.length}. Use a larger image (or a larger min_pixels); of a video, "
+                    "larger or fewer frames."
                 )
             for place, digit in zip(own[1:], self.encode(ticket), strict=True):
                 written[place] = digit

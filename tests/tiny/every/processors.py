@@ -62,10 +62,10 @@ def _mapped(names: Any, model_type: str) -> str | None:
 
 
 def _sizes(image_options: Any) -> dict[str, Any]:
-    """Frames are as small as images; where pixels are counted, those of four frames."""
+    """Frames are as small as images; where pixels are counted, those of eight frames."""
     sizes = {name: image_options[name] for name in ("size", "crop_size") if name in image_options}
     if sizes.get("size", {}).keys() == {"shortest_edge", "longest_edge"}:
-        sizes["size"] = {edge: 4 * area for edge, area in sizes["size"].items()}
+        sizes["size"] = {edge: 8 * area for edge, area in sizes["size"].items()}
     return sizes
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-import numpy as np
 import torch
 from transformers import BatchFeature, ProcessorMixin
 
@@ -21,17 +20,17 @@ from .carriers import pack, unpack
 from .conversation import check_no_placeholder, fill_images, fill_videos, normalize, without_images
 from .deal_images import VideoTicket, load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
+from .erase import erased
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
 from .images.stored import RowNote, StoredVideo
-from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged, videos_kwargs_merged
+from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .outside_engine import check_rollout_function
 from .padding import pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
 from .tokenizer_shape import TokenizerShape
-from .videos.carried import beside, stand_ins, tickets_of
-from .videos.request import Video
+from .videos import tickets as video_tickets
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -118,7 +117,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         encoded: list[dict[str, Any]] = []
         before: tuple[str, list] | None = None
         for index, (row, media) in enumerate(zip(rows, row_media, strict=True)):
-            content = row, load_row(media, index, partial(self._store_video, kwargs))
+            content = row, load_row(media, index, partial(video_tickets.store_video, self, kwargs))
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
             encoded.append(_copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
@@ -175,7 +174,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
                 be kept.
             ValueError: If the prompt contains the pad token, which trainers mask by its id.
         """
-        conversation = beside(fill_videos(fill_images(messages, images), videos))
+        conversation = video_tickets.beside(fill_videos(fill_images(messages, images), videos))
         answered = bool(conversation) and conversation[-1].get("role") == "assistant"
         prompt = conversation[:-1] if answered else conversation
         ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
@@ -224,11 +223,11 @@ class VLMTokenizer(TokenizerShape, Retyped):
 
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""
-        return super().decode(self._erase_tickets(token_ids), *args, **kwargs)
+        return super().decode(erased(self._vlm, token_ids), *args, **kwargs)
 
     def batch_decode(self, sequences: Any, *args: Any, **kwargs: Any) -> list[str]:
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
-        return super().batch_decode(self._erase_tickets(sequences), *args, **kwargs)
+        return super().batch_decode(erased(self._vlm, sequences), *args, **kwargs)
 
     def processed(self, ticket: int) -> ProcessedImage:
         """What the native image processor makes of a ticket's image; processed once, then cached.
@@ -273,7 +272,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         try:
             if media or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.
-                carried = {"videos": [stand_ins(videos)]} if videos else {}
+                carried = {"videos": [video_tickets.stand_ins(videos)]} if videos else {}
                 out = super().__call__(images=[images] if images else None, text=[text], **carried, **kwargs)
             else:
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
@@ -303,11 +302,11 @@ class VLMTokenizer(TokenizerShape, Retyped):
         tickets = [item.ticket if isinstance(item, VideoTicket) else next(waiting) for item in media]
         row["tickets"] = self._carried(index, row["input_ids"], tickets)
         if not all(video.beside for video in videos):
-            written = [None if _is_beside(item) else item.ticket for item in media]
             lengths = [self.processed(ticket).tokens for ticket in tickets]
-            row["input_ids"] = self.codec.write(row["input_ids"], written, lengths)
-            carried = zip(row["tickets"], media, strict=True)
-            row["tickets"] = [ticket for ticket, item in carried if _is_beside(item)]
+            row["input_ids"] = self.codec.write(
+                row["input_ids"], video_tickets.written_inside(media), lengths
+            )
+            row["tickets"] = video_tickets.only_beside(row["tickets"], media)
         return row
 
     def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
@@ -338,14 +337,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         return inputs, [self.processed(ticket).replacement for ticket in tickets]
 
     def _process_videos(self, videos: Any, **videos_kwargs: Any) -> tuple[dict, list[str]]:
-        # As for images; what was passed as videos are the tickets themselves.
-        tickets = tickets_of(videos)
-        inputs = {"pixel_values_videos": torch.tensor(tickets, dtype=torch.int64).view(-1, 1, 1)}
-        return inputs, [self.processed(ticket).replacement for ticket in tickets]
-
-    def _store_video(self, kwargs: Mapping[str, Any], video: Video) -> int:
-        asked = {} if self._vlm.videos.refusal else videos_kwargs_merged(self, kwargs)
-        return self._vlm.videos.ticket(self.native(), video, asked)
+        return video_tickets.in_place_of_videos(self, videos)
 
     def _put(self, images: list, images_kwargs: Mapping[str, Any]) -> list[int]:
         """Store images with the options in which a call differs from one that asks for nothing."""
@@ -395,23 +387,6 @@ class VLMTokenizer(TokenizerShape, Retyped):
             defaults = images_kwargs_merged(self, {}) if asked is None else asked
             self._vlm.images_defaults[settings] = defaults
         return dict(defaults)
-
-    def _erase_tickets(self, ids: Any) -> Any:
-        if isinstance(ids, torch.Tensor | np.ndarray):
-            marks = self._vlm.marks(torch.as_tensor(ids))
-            if not bool(marks.any()):
-                return ids
-            ids = ids.tolist()
-        if not is_image_list(ids) or not ids:
-            return ids
-        if isinstance(ids[0], int):
-            return ids if self._vlm.behind(ids) is None else self.codec.erase(ids)
-        return [self._erase_tickets(row) for row in ids]
-
-
-def _is_beside(item: Any) -> bool:
-    """Whether an image's or video's ticket is carried beside the ids."""
-    return not isinstance(item, VideoTicket) or item.beside
 
 
 def _copied(row: dict[str, Any]) -> dict[str, Any]:

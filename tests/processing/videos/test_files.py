@@ -227,3 +227,28 @@ def test_what_is_no_video_is_refused_with_row_and_place(processing_for, tmp_path
     for message, block in refused.items():
         with pytest.raises(ImageError, match=rf"(?s)Row 0, video 0: .*{message}"):
             tickets_of(processing, **block)
+
+
+@pytest.mark.parametrize("way", ["column", "blocks", "text"])
+def test_lengths_of_prompts_count_videos(way, processing_for):
+    from datasets import Dataset
+
+    from hf_vlm_rl.data import prompt_lengths
+
+    processing, data = processing_for("qwen3_vl"), encoded("cat")
+    video = {"video": data, "fps": 2.0}
+    question = {"type": "text", "text": "What moves?"}
+    rows = {
+        "column": {"prompt": [{"role": "user", "content": "What moves?"}], "images": [video]},
+        "blocks": {"prompt": [{"role": "user", "content": [{"type": "video", **video}, question]}]},
+        "text": {"prompt": f"{processing.state.videos.placeholder} What?", "images": [video]},
+    }
+    row = rows[way]
+    lengths = prompt_lengths(Dataset.from_list([row, row]), processing)
+    if way == "text":
+        batch = processing(text=[row["prompt"]], images=[row["images"]])
+    else:
+        batch = processing.apply_chat_template(
+            [rows["blocks"]["prompt"]], tokenize=True, return_dict=True, add_generation_prompt=True
+        )
+    assert list(lengths) == [len(batch["input_ids"][0])] * 2

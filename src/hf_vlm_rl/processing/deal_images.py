@@ -10,6 +10,7 @@ import PIL.Image
 from ..errors import ImageError
 from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
+from .videos.native import Videos
 from .videos.request import Video, as_video, is_video
 
 
@@ -87,9 +88,7 @@ def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list
     return by_row
 
 
-def media_by_row(
-    images: Any, videos: Any, rows: list[str], placeholder: str, video_placeholder: str | None
-) -> list[list]:
+def media_by_row(images: Any, videos: Any, rows: list[str], placeholder: str, taken: Videos) -> list[list]:
     """Assign images and videos to rows of text.
 
     Args:
@@ -97,16 +96,19 @@ def media_by_row(
         videos: As for `videos_by_row`.
         rows: B texts.
         placeholder: The string that stands for one image.
-        video_placeholder: The string that stands for one video; None if the model has none.
+        taken: What stands for one video, or why the model takes none.
 
     Returns:
         B lists in the order of the placeholders: images as they were given, and `Video`s.
 
     Raises:
         ImageError: If numbers or kinds differ. The message names the row.
+        UnsupportedModelError: If there are videos and the model takes none.
     """
+    video_placeholder = taken.placeholder
     if videos is None and not _holds_video(images):
         return images_by_row(images, rows, placeholder)
+    taken.check()
     if videos is None:
         mixed = images_by_row(images, rows, placeholder, video_placeholder)
         own = [[as_video(entry).carried_beside() for entry in row if is_video(entry)] for row in mixed]

@@ -109,8 +109,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")
-        videos_of = self._vlm.videos
-        row_media = media_by_row(images, videos, rows, self._vlm.placeholder, videos_of.placeholder)
+        row_media = media_by_row(images, videos, rows, self._vlm.placeholder, self._vlm.videos)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}

@@ -51,6 +51,11 @@ class Videos:
         # Without what use leaves behind, so that `datasets` finds its cache again.
         return self.__dict__ | {"_asked": {}}
 
+    def check(self) -> None:
+        """Raise an `UnsupportedModelError` if the model takes no videos."""
+        if self.refusal:
+            raise UnsupportedModelError(f"Got a video. {self.refusal}")
+
     def ticket(self, native: ProcessorMixin, video: Video, asked: Mapping[str, Any]) -> int:
         """Sample a video, and store its frames.
 
@@ -61,10 +66,7 @@ class Videos:
 
         Raises:
             ImageError: If the video or an option cannot be used.
-            UnsupportedModelError: If the model takes no videos.
         """
-        if self.refusal:
-            raise UnsupportedModelError(f"Got a video. {self.refusal}")
         processor = native.video_processor
         known = processor.valid_kwargs.__annotations__.keys() - _OF_THE_CALL
         if unknown := sorted(video.options.keys() - known):

@@ -41,11 +41,9 @@ def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int
 
     Raises:
         ImageError: If it cannot be used.
-        UnsupportedModelError: If the model takes no videos.
     """
-    videos = processing.state.videos
-    asked = {} if videos.refusal else videos_kwargs_merged(processing, kwargs)
-    return videos.ticket(processing.native(), video, asked)
+    asked = videos_kwargs_merged(processing, kwargs)
+    return processing.state.videos.ticket(processing.native(), video, asked)
 
 
 def written_inside(media: Sequence[Any]) -> list[int | None]:

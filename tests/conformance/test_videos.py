@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_vlm_rl import UnsupportedModelError
+from hf_vlm_rl import ImageError, UnsupportedModelError
 from tests.tiny import FAMILIES
 from tests.videos import asked, image, moving, native, video
 
@@ -226,3 +226,13 @@ def test_the_same_frames_as_list_and_array_have_one_ticket(policy_for):
     made = [tickets(processing, beside([asked(video(clip) | {"video": form})])) for form in forms]
     for batch in made[1:]:
         assert torch.equal(batch["pixel_values"], made[0]["pixel_values"])
+
+
+def test_tickets_inside_beside_native_video_tensors_are_refused(policy_for, native_processor_for):
+    policy = policy_for("qwen2_5_vl")
+    batch = native(native_processor_for("qwen2_5_vl"), [short()])
+    encoded = policy.processing_class.encode_prompt(asked(image("cat"), text="What is it?"))
+    ids = torch.tensor([encoded["input_ids"]])
+    pixels = {name: batch[name] for name in ("pixel_values_videos", "video_grid_thw")}
+    with pytest.raises(ImageError, match="tickets inside the ids beside native tensors of videos"):
+        policy(input_ids=ids, attention_mask=torch.ones_like(ids), **pixels)

@@ -4,11 +4,13 @@ import math
 
 import pytest
 import torch
+from datasets import Dataset
 
-from hf_vlm_rl import ImageError
+from hf_vlm_rl import AutoVLMRewardModel, ImageError
 from tests.conformance.test_videos import VIDEO_FAMILIES
 from tests.images import photo
 from tests.trainers.runs import (
+    PLAIN,
     TWO,
     dpo,
     grpo,
@@ -168,3 +170,41 @@ def test_videos_that_a_trainer_drops_are_missed(policy_for, clip, tmp_path):
     data = [row | {"completion": said("A woman."), "images": []} for row in blocks(clip)]
     with pytest.raises((ImageError, ValueError), match=r"video"):
         sft(policy, data, tmp_path, peft=policy.lora_config(r=4)).train()
+
+
+@pytest.mark.parametrize("family", TWO)
+def test_kto_trains_on_videos(family, policy_for, clip, tmp_path):
+    from trl import KTOConfig, KTOTrainer
+
+    policy = policy_for(family)
+    answers = [("A woman.", True), ("Nothing.", False), ("A cat.", True)]
+    data = [
+        row | {"completion": said(text), "label": label}
+        for row, (text, label) in zip(rows(clip, tmp_path), answers, strict=True)
+    ]
+    options = PLAIN | {"per_device_train_batch_size": 3, "max_steps": 2, "max_length": None}
+    trainer = KTOTrainer(
+        model=policy,
+        processing_class=policy.processing_class,
+        args=KTOConfig(output_dir=str(tmp_path), **options),
+        train_dataset=Dataset.from_list(data),
+        peft_config=policy.lora_config(r=4),
+    )
+    before = parameters(trainer.model)
+    trainer.train()
+    assert split_by_change(trainer.model, before) == (set(), set())
+
+
+@pytest.mark.parametrize("family", TWO)
+@pytest.mark.filterwarnings("ignore:.*head")
+def test_reward_models_see_the_clip(family, checkpoint, clip, tmp_path):
+    model = AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32").eval()
+    processing = model.processing_class
+    scores = []
+    for name in ("astronaut", "coffee"):
+        messages = [*user("What moves?"), *said("A woman.")]
+        row = processing.encode_prompt(messages, videos=[{"video": clip(name), "fps": RATE}])
+        ids = torch.tensor([row["input_ids"]])
+        with torch.no_grad():
+            scores.append(float(model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits))
+    assert scores[0] != scores[1]

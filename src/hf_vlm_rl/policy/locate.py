@@ -56,9 +56,10 @@ def locate(
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
     carried = unpack(pixel_values)
-    if carried is None and _has_pixels(kwargs):
-        return kwargs, None
     processing = backbone.processing_class
+    if carried is None and _has_pixels(kwargs):
+        _check_no_tickets(processing, kwargs)
+        return kwargs, None
     if input_ids is None:
         if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
@@ -82,6 +83,18 @@ def locate(
         return kwargs, [RowImages()] * len(input_ids)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
     return kwargs | {"input_ids": input_ids}, rows
+
+
+def _check_no_tickets(processing: Any, kwargs: Mapping[str, Any]) -> None:
+    """Refuse ids with tickets inside beside native tensors of videos: stock would not see the tickets."""
+    input_ids = kwargs.get("input_ids")
+    if kwargs.get("pixel_values") is not None or input_ids is None:
+        return
+    if any(processing.codec.has_ticket(ids) for ids in input_ids.tolist()):
+        raise ImageError(
+            "Got tickets inside the ids beside native tensors of videos. Encode the videos with the policy's "
+            "processing class, too (encode_prompt)."
+        )
 
 
 def _rows_beside(

@@ -252,3 +252,14 @@ def test_lengths_of_prompts_count_videos(way, processing_for):
             [rows["blocks"]["prompt"]], tokenize=True, return_dict=True, add_generation_prompt=True
         )
     assert list(lengths) == [len(batch["input_ids"][0])] * 2
+
+
+def test_a_file_whose_frames_were_swept_from_the_disk_is_decoded_again(processing_for, tmp_path):
+    processing = processing_for("qwen2_5_vl", memory_bytes=1)
+    video = stored(processing, video=encoded("cat"), fps=2)
+    for path in (tmp_path / "images" / "spilled").rglob("*.png"):
+        path.unlink()
+    assert not processing.image_store.holds(video)
+    assert stored(processing, video=encoded("cat"), fps=2) == video
+    assert processing.image_store.holds(video)
+    assert len(pixels(processing, video)) == 6

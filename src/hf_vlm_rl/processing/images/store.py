@@ -130,6 +130,12 @@ class ImageStore:
             self._write_video(ticket, text)
         return _video(ticket, text)
 
+    def holds(self, video: StoredVideo) -> bool:
+        """Whether all frames of a video are still in memory or on disk."""
+        return all(
+            frame in self._images or self.disk.find(frame, ".png") is not None for frame in video.frames
+        )
+
     def frame(self, ticket: int) -> PIL.Image.Image:
         """A frame of a `StoredVideo`.
 

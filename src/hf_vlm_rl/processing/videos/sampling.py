@@ -49,7 +49,8 @@ class VideoReader:
         file = identity(video)
         key = json.dumps([file, _settings(processor), dict(sampling)], default=repr, sort_keys=True)
         stored = None if file is None else self._decoded.get(key)
-        if stored is not None:
+        # What was moved to disk goes at some time, the oldest first.
+        if stored is not None and self._store.holds(stored):
             return stored
         with opened(video) as clip:
             metadata = VideoMetadata(**clip.metadata)
@@ -62,6 +63,7 @@ class VideoReader:
             facts["frames_indices"] = [int(index) for index in facts["frames_indices"]]
             stored = self._store.put_frames(_of_one_size(clip.frames(list(places))), facts)
         if file is not None:
+            self._decoded.discard(key)
             self._decoded.put(key, stored)
         return stored
 

@@ -109,7 +109,7 @@ class Videos:
 
         vars(twin)["_process_videos"] = recorded  # comes before the method of the class
         arguments = {
-            "video_metadata": [dict(video.metadata)],
+            "video_metadata": [copy.deepcopy(dict(video.metadata))],  # processors fill up its lists
             "do_sample_frames": False,
             "input_data_format": "channels_first",
             "return_metadata": True,

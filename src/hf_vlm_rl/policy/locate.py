@@ -3,7 +3,7 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -58,8 +58,11 @@ def locate(
     carried = unpack(pixel_values)
     processing = backbone.processing_class
     if carried is None and _has_pixels(kwargs):
-        _check_no_tickets(processing, kwargs)
-        return kwargs, None
+        if pixel_values is not None or input_ids is None:
+            return kwargs, None
+        # Native tensors of videos: whoever shares prompts sees an argument that it has no rule for.
+        _check_no_tickets(processing, input_ids)
+        return kwargs, [RowImages()] * len(input_ids)
     if input_ids is None:
         if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
@@ -71,7 +74,8 @@ def locate(
             # Digits of tickets inside the ids stand where placeholders were: the numbers never agree.
             if not _videos_inside(processing, input_ids):
                 raise
-            input_ids, rows = _rows_inside(processing, input_ids, iter(carried))
+            known = processing.image_store.knows
+            input_ids, rows = _rows_inside(processing, input_ids, iter(carried), known)
             rows = _behind(processing, rows, input_ids, cached)
         _check_kinds(processing, input_ids[:, cached:], rows)
     elif tickets_inside(backbone, kwargs):
@@ -85,12 +89,9 @@ def locate(
     return kwargs | {"input_ids": input_ids}, rows
 
 
-def _check_no_tickets(processing: Any, kwargs: Mapping[str, Any]) -> None:
+def _check_no_tickets(processing: Any, input_ids: torch.Tensor) -> None:
     """Refuse ids with tickets inside beside native tensors of videos: stock would not see the tickets."""
-    input_ids = kwargs.get("input_ids")
-    if kwargs.get("pixel_values") is not None or input_ids is None:
-        return
-    if any(processing.codec.has_ticket(ids) for ids in input_ids.tolist()):
+    if _holds_tickets(processing, input_ids):
         raise ImageError(
             "Got tickets inside the ids beside native tensors of videos. Encode the videos with the policy's "
             "processing class, too (encode_prompt)."
@@ -162,9 +163,12 @@ def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int
 
 def _videos_inside(processing: Any, input_ids: torch.Tensor) -> bool:
     """Whether ids hold tickets of videos, although those of images came beside them."""
-    if processing.state.videos.refusal:
-        return False
-    return any(processing.codec.has_ticket(ids) for ids in input_ids.tolist())
+    return not processing.state.videos.refusal and _holds_tickets(processing, input_ids)
+
+
+def _holds_tickets(processing: Any, input_ids: torch.Tensor) -> bool:
+    known = processing.image_store.knows
+    return any(processing.codec.has_ticket(ids, known) for ids in input_ids.tolist())
 
 
 def _check_kinds(processing: Any, input_ids: torch.Tensor, rows: list[RowImages]) -> None:
@@ -188,9 +192,15 @@ def _check_kinds(processing: Any, input_ids: torch.Tensor, rows: list[RowImages]
 
 
 def _rows_inside(
-    processing: Any, input_ids: torch.Tensor, beside: Iterator[tuple[int, int | None]]
+    processing: Any,
+    input_ids: torch.Tensor,
+    beside: Iterator[tuple[int, int | None]],
+    known: Callable[[int], bool] | None = None,
 ) -> tuple[torch.Tensor, list[RowImages]]:
-    """Read the tickets written into the ids and restore the placeholders; `beside`: of clean placeholders."""
+    """Read the tickets written into the ids and restore the placeholders.
+
+    `beside` are those of clean placeholders, and `known` tells whether a ticket exists, if there are any.
+    """
     clean, rows = [], []
     for row, ids in enumerate(input_ids.tolist()):
         try:
@@ -198,6 +208,7 @@ def _rows_inside(
                 ids,
                 lambda ticket, row=row: _tokens(processing, ticket, row),
                 (ticket for ticket, _ in beside),
+                known,
             )
         except TicketError as error:
             raise TicketError(f"Row {row}: {error}") from error

@@ -112,7 +112,11 @@ class TicketCodec:
         return written
 
     def read(
-        self, ids: Sequence[int], length_of: Callable[[int], int], beside: Iterator[int] = _NONE_BESIDE
+        self,
+        ids: Sequence[int],
+        length_of: Callable[[int], int],
+        beside: Iterator[int] = _NONE_BESIDE,
+        known: Callable[[int], bool] | None = None,
     ) -> tuple[list[int], list[int]]:
         """Restore a row: the inverse of `write`.
 
@@ -120,6 +124,8 @@ class TicketCodec:
             ids: A row of ids.
             length_of: Number of placeholders of a ticket's image.
             beside: Tickets that came beside the ids, for the clean placeholders, in order.
+            known: Whether a ticket exists, where some came beside: text behind a clean placeholder may look
+                like one.
 
         Returns:
             The clean row and its tickets in order.
@@ -130,7 +136,7 @@ class TicketCodec:
         clean, tickets = list(ids), []
         position = 0
         while (anchor := self._anchor(clean, position)) is not None:
-            ticket = self._take(clean, anchor)
+            ticket = self._take(clean, anchor, known)
             ticket = next(beside, None) if ticket is None else ticket
             if ticket is None:
                 raise TicketError(self._no_ticket(clean, anchor))
@@ -155,17 +161,22 @@ class TicketCodec:
             position = anchor + 1
         return clean
 
-    def has_ticket(self, ids: Sequence[int]) -> bool:
-        """Whether a row holds a readable ticket."""
-        return self.erase(ids) != list(ids)
+    def has_ticket(self, ids: Sequence[int], known: Callable[[int], bool]) -> bool:
+        """Whether a row holds a ticket that exists; text behind a placeholder may look like one."""
+        row = list(ids)
+        return any(
+            self._take(row, place, known) is not None
+            for place, token in enumerate(ids)
+            if token in self.placeholders
+        )
 
     def _anchor(self, row: list[int], start: int) -> int | None:
         """Where the next placeholder of an image or a video is."""
         found = (_index(row, token, start) for token in self.placeholders)
         return min((place for place in found if place is not None), default=None)
 
-    def _take(self, row: list[int], anchor: int) -> int | None:
-        """Decode the ticket after `anchor` and put placeholders in its place; None if none."""
+    def _take(self, row: list[int], anchor: int, known: Callable[[int], bool] | None = None) -> int | None:
+        """Decode the ticket after `anchor` and put placeholders in its place; None if none that is known."""
         places = []
         for place in range(anchor + 1, len(row)):
             if row[place] in self._value:
@@ -173,9 +184,10 @@ class TicketCodec:
             if row[place] in self.placeholders or len(places) == self.length - 1:
                 break
         ticket = self.decode([row[place] for place in places])
-        if ticket is not None:
-            for place in places:
-                row[place] = row[anchor]
+        if ticket is None or (known is not None and not known(ticket)):
+            return None
+        for place in places:
+            row[place] = row[anchor]
         return ticket
 
     def _reachable(self, ids: Sequence[int], own: list[int]) -> int:

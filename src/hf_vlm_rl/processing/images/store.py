@@ -130,6 +130,11 @@ class ImageStore:
             self._write_video(ticket, text)
         return _video(ticket, text)
 
+    def knows(self, ticket: int) -> bool:
+        """Whether this store has made or seen a ticket; its image may have gone from memory and disk."""
+        held = ticket in self._images or ticket in self._videos or ticket in self._notes
+        return held or any(self.disk.find(ticket, suffix) is not None for suffix in (".json", VIDEO, ".png"))
+
     def holds(self, video: StoredVideo) -> bool:
         """Whether all frames of a video are still in memory or on disk."""
         return all(

@@ -75,6 +75,11 @@ def processors_read_images_in_one_method() -> None:
     assert "self._process_images(" in inspect.getsource(ProcessorMixin.__call__)
 
 
+def processors_read_videos_in_one_method() -> None:
+    assert list(inspect.signature(ProcessorMixin._process_videos).parameters) == ["self", "videos", "kwargs"]
+    assert "self._process_videos(" in inspect.getsource(ProcessorMixin.__call__)
+
+
 def processors_sort_their_arguments_in_one_method() -> None:
     parameters = inspect.signature(ProcessorMixin._merge_kwargs).parameters
     assert {"tokenizer_init_kwargs", "kwargs"} <= parameters.keys()
@@ -257,6 +262,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "the one step of every native processor that turns images into tensors; ours makes tickets there",
         processors_read_images_in_one_method,
+    ),
+    "_process_videos": (
+        "transformers",
+        "the same step for videos; what it returns as the text of a video is kept with its tensors",
+        processors_read_videos_in_one_method,
     ),
     "_python_dispatch": (
         "torch",

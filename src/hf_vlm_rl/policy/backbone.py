@@ -154,7 +154,7 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
         reason,
         arguments,
         padding_counts(decoder.config),
-        family.companions,
+        (*family.companions, *family.video_companions),
         refusal_to_prefill(decoder, family.prefix_attention),
         IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,
         recurrent,

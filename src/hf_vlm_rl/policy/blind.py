@@ -33,7 +33,7 @@ class ImageWatch:
         input_ids = kwargs.get("input_ids")
         if input_ids is None:
             return
-        if bool((input_ids == backbone.processing_class.state.placeholder_id).any()):
+        if bool(backbone.processing_class.state.marks(input_ids).any()):
             self.batches = None
             return
         self.batches += 1

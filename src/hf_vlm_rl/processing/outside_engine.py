@@ -48,7 +48,8 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
 
 
 def _has_image(messages: Sequence[Mapping]) -> bool:
-    return any(block.get("type") == "image" for message in messages for block in message.get("content") or [])
+    kinds = ("image", "video")
+    return any(block.get("type") in kinds for message in messages for block in message.get("content") or [])
 
 
 def _calling_trainer() -> "Trainer | None":

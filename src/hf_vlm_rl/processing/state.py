@@ -56,6 +56,7 @@ class ProcessingState:
         self.whole = whole
         self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
+        self.ids_tokenizer: Any = None  # made on first use
         self.codec = TicketCodec(placeholder_id, ordinary_ids)
         self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
             PROCESSED_BYTES, operator.attrgetter("nbytes")
@@ -71,7 +72,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what use leaves behind, so that `datasets` finds its cache again.
-        return self.__dict__ | {"images_defaults": {}}
+        return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

@@ -21,7 +21,7 @@ help:
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
-	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md and docs/vllm.md"
+	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md, docs/trainers.md and docs/vllm.md"
 
 install: $(VENV)/.installed
 
@@ -97,6 +97,7 @@ site: install
 docs: install
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python docs/make_rewards.py
+	$(BIN)/python docs/make_trainers.py
 	$(BIN)/python docs/make_vllm.py
 
 cards: install

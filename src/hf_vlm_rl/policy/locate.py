@@ -226,6 +226,15 @@ def _rows_inside(
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
 
 
+def restored(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
+    """Ids (B, T) with placeholders in the place of tickets, and the images of each row.
+
+    Raises:
+        TicketError: If a ticket is damaged or its image is gone.
+    """
+    return _rows_inside(backbone.processing_class, input_ids)
+
+
 def _tokens(processing: Any, ticket: int, row: int) -> int:
     try:
         return processing.processed(ticket).tokens

@@ -66,6 +66,7 @@ class ProcessingState:
         self.whole = whole
         self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
+        self.ids_tokenizer: Any = None  # made on first use
         self.video_id = video_id
         self.videos = Videos(store, placeholder_id, video_id, video_placeholder, no_videos)
         self.codec = TicketCodec(placeholder_id, ordinary_ids, video_id)
@@ -93,7 +94,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what use leaves behind, so that `datasets` finds its cache again.
-        return self.__dict__ | {"images_defaults": {}}
+        return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

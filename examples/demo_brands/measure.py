@@ -62,6 +62,21 @@ def pass_at(result: EvaluationResult) -> dict[str, float]:
     return {str(k): estimate.value for k, estimate in result.rewards[NAME].pass_at.items()}
 
 
+def silent(result: EvaluationResult) -> float:
+    """Share of the rows whose sampled answers all got the same reward: GRPO learns nothing from them."""
+    groups = result.rewards[NAME].given
+    return sum(min(group) == max(group) for group in groups) / len(groups)
+
+
+def outlook(result: EvaluationResult) -> str:
+    """What GRPO can do with a policy that answers so, in one sentence."""
+    chances = [f"pass@{k} = {share:.2f}" for k, share in pass_at(result).items()]
+    return (
+        f"{chances[0]}, {chances[-1]}: GRPO can sharpen what lies between; {silent(result):.0%} of the "
+        "pictures are silent, their answers all right or all wrong."
+    )
+
+
 def _numbers(estimate: Estimate) -> dict[str, float]:
     low, high = estimate.interval
     return {"value": estimate.value, "low": low, "high": high}

@@ -16,7 +16,7 @@ from hf_vlm_rl import AdapterCardData, AutoVLMPolicy, save_adapter
 from .align import align
 from .checkpoint import build_checkpoint
 from .logos import BRANDS
-from .measure import NAME, REWARD, accuracy, answers, change, compared, headroom, pass_at
+from .measure import NAME, REWARD, accuracy, answers, change, compared, headroom, outlook, pass_at, silent
 from .packages import LOGOS, PACKAGES, fetch
 from .report import curves, draw_answers, draw_confusion, draw_learning_curve, write_figures
 from .splits import QUESTION, brand_rows
@@ -101,7 +101,7 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
     policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
     with stages.stage("headroom"):
         sampled = headroom(policy, selection)
-    print(f"Before GRPO, on {sizes.selection} selection pictures:\n{sampled}", flush=True)
+    print(f"Before GRPO, on {sizes.selection} selection pictures: {outlook(sampled)}", flush=True)
     with stages.stage("grpo"):
         trainer = improve(policy, graded, REWARD, sizes.prompts, seed, steps, directory)
     # Only now is the held-out split made: nothing above can have looked at it.
@@ -125,7 +125,7 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
             "selection": sizes.selection,
             "held_out": sizes.held_out,
         },
-        "pass_at": pass_at(sampled),
+        "before_grpo": {"pass_at": pass_at(sampled), "silent": silent(sampled)},
         "held_out": change(before, after),
         "seconds": stages.seconds,
         "curves": curves(trainer.state.log_history),

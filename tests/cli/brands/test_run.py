@@ -22,6 +22,10 @@ def test_the_demo_runs(cache, tmp_path, capsys):
         "entropy": 2,
     }
     assert run["pictures"] == {"labelled": 32, "graded": 4, "selection": 2, "held_out": 32}
+    before = run["before_grpo"]
+    assert list(before["pass_at"]) == ["1", "2", "4", "8"]
+    assert 0 <= before["silent"] <= 1
+    assert f"{before['silent']:.0%} of the pictures are silent" in printed
     stages = ["data", "checkpoint", "alignment", "warm start", "headroom", "grpo", "held out"]
     assert list(run["seconds"]) == stages
     made = {path.name for path in tmp_path.iterdir()}

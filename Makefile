@@ -7,12 +7,14 @@ TRL_FIRST = .lanes/trl-1.0
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
 DEMO_OUT ?= outputs/demo
+BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
+	@echo "make brands GRPO on pretrained weights: which brand is on the photograph? (CPU; downloads 190 MB)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
@@ -21,7 +23,7 @@ help:
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
-	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md and docs/vllm.md"
+	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md, docs/trainers.md and docs/vllm.md"
 
 install: $(VENV)/.installed
 
@@ -71,6 +73,10 @@ test-vllm:
 demo: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo --out $(DEMO_OUT) $(DEMO_ARGS)
 
+# Downloads packages of PyPI and npm, by pip and npm, once: --downloads of `hf-vlm-rl demo --help`.
+brands: install
+	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo brands --out $(BRANDS_OUT) $(BRANDS_ARGS)
+
 # The demo from what a wheel installs, away from the checkout; so few steps say nothing of accuracy.
 wheel: install
 	rm -rf $(WHEEL_OUT)
@@ -97,6 +103,7 @@ site: install
 docs: install
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python docs/make_rewards.py
+	$(BIN)/python docs/make_trainers.py
 	$(BIN)/python docs/make_vllm.py
 
 cards: install

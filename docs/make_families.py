@@ -29,10 +29,10 @@ time; `hf-vlm-rl check MODEL --weights` says by how much it is off.
 "shares prompts" says how rows of one prompt go through the decoder in training
 ([ways](performance.md#how-rows-share)), or why they do not. "boxes" is how the makers' models write one,
 here the left half of an image of 640 x 480 pixels; "-" where they document none. See
-[rewards.md](rewards.md).
+[rewards.md](rewards.md). "videos": whether it takes [them](videos.md), in these tests.
 
-| `model_type` | row | shares prompts | image options | boxes | what is special |
-|---|---|---|---|---|---|
+| `model_type` | row | shares prompts | videos | image options | boxes | what is special |
+|---|---|---|---|---|---|---|
 """
 
 REST = """
@@ -134,7 +134,7 @@ def page() -> str:
     sys.path.insert(0, str(ROOT))
     from hf_vlm_rl.families import FAMILIES
     from tests.conformance.cases import EXCEPTIONS
-    from tests.conformance.every import CLAIMED, REFUSED, WITHOUT_ROUTER_LOSS
+    from tests.conformance.every import CLAIMED, REFUSED, VIDEO_CLASSES, WITHOUT_ROUTER_LOSS
 
     lines = []
     for model_type in [*FAMILIES, *sorted(set(CLAIMED) - set(FAMILIES))]:
@@ -144,7 +144,8 @@ def page() -> str:
         special = family.note or SPECIAL.get(model_type, "")
         if model_type in WITHOUT_ROUTER_LOSS:
             special = f"TRL's `router_aux_loss_coef` must be 0, for stock too. {special}".rstrip()
-        cells = (f"`{model_type}`", row, shares, options, boxes(family), special)
+        videos = "yes" if model_type in VIDEO_CLASSES else "-"
+        cells = (f"`{model_type}`", row, shares, videos, options, boxes(family), special)
         lines.append(f"| {' | '.join(cells)} |\n")
     lines.append(REST)
     lines += [f"| `{name}` | {why} |\n" for name, why in sorted((UNSUPPORTED | REFUSED).items())]

@@ -57,6 +57,42 @@ WITHOUT_ROUTER_LOSS = (
     "unlimited_ocr",
 )
 
+# Those that take videos; in the others, stock takes none or fails on a tiny clip, or differs.
+VIDEO_CLASSES = (
+    "internvl",
+    "qwen2_vl",
+    "qwen2_5_vl",
+    "qwen3_vl",
+    "llava_onevision",
+    "smolvlm",
+    "qwen3_5",
+    "qwen3_5_moe",
+    "qwen4_exp",
+    "qwen3_vl_moe",
+    "cosmos3_omni",
+    "cosmos3_edge",
+    "cohere_compass",
+    "exaone4_5",
+    "hyperclovax_vision_v2",
+    "lfm3_vl",
+    "video_llama_3",
+    "ernie4_5_vl_moe",
+    "minimax_m3_vl",
+    "qwen2_5_omni_thinker",
+    "glm4v",
+    "glm46v",
+    "glm4v_moe",
+    "glm_ocr",
+    "glmga",
+    "gemma4",
+    "gemma4_unified",
+    "llava_next_video",
+    "muse_glimmer",
+    "video_llava",
+    "molmo2",
+    "muse_spark",
+)
+
 CLAIMED = tuple(name for name in EVERY if name not in REFUSED)
 
 

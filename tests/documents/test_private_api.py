@@ -24,8 +24,12 @@ from transformers import (
     LlamaForCausalLM,
     PreTrainedConfig,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     ProcessorMixin,
+    PythonBackend,
+    TokenizersBackend,
     Trainer,
+    TrainingArguments,
 )
 from transformers.core_model_loading import WeightRenaming, revert_weight_conversion
 from transformers.utils import hub
@@ -73,6 +77,11 @@ def a_model_is_made_of_a_config() -> None:
 def processors_read_images_in_one_method() -> None:
     assert list(inspect.signature(ProcessorMixin._process_images).parameters) == ["self", "images", "kwargs"]
     assert "self._process_images(" in inspect.getsource(ProcessorMixin.__call__)
+
+
+def processors_read_videos_in_one_method() -> None:
+    assert list(inspect.signature(ProcessorMixin._process_videos).parameters) == ["self", "videos", "kwargs"]
+    assert "self._process_videos(" in inspect.getsource(ProcessorMixin.__call__)
 
 
 def processors_sort_their_arguments_in_one_method() -> None:
@@ -172,6 +181,27 @@ def sampling_is_one_method_that_is_given_its_criteria() -> None:
     assert [type(cache).__name__ for cache in calls] == ["DynamicCache"] * 2
 
 
+def texts_become_ids_in_one_method() -> None:
+    for kind in (PreTrainedTokenizerBase, TokenizersBackend, PythonBackend):
+        parameters = inspect.signature(kind._encode_plus).parameters
+        assert {"text", "text_pair", "padding_strategy", "truncation_strategy"} <= parameters.keys()
+    for method in (PreTrainedTokenizerBase.__call__, PreTrainedTokenizerBase.encode):
+        assert "self._encode_plus(" in inspect.getsource(method)
+
+
+def trainers_say_which_columns_they_read() -> None:
+    class Reader(Trainer):
+        def _set_signature_columns_if_needed(self):
+            if self._signature_columns is None:
+                self._signature_columns = ["prompt"]
+
+    trainer = Reader(model=tiny(), args=TrainingArguments(output_dir="out", use_cpu=True, report_to="none"))
+    assert trainer._signature_columns is None
+    trainer._set_signature_columns_if_needed()
+    assert trainer._signature_columns == ["prompt"]
+    assert "self._set_signature_columns_if_needed()" in inspect.getsource(Trainer._remove_unused_columns)
+
+
 def trees_are_walked() -> None:
     from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -216,6 +246,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "the commit a model was read from, for adapters; transformers stopped to set it, and still strips it",
         a_config_keeps_a_commit_to_itself,
     ),
+    "_encode_plus": (
+        "transformers",
+        "where each call of a tokenizer turns text into ids; texts with tickets are ours to turn",
+        texts_become_ids_in_one_method,
+    ),
     "_forward_hooks": (
         "torch",
         "nothing else lists hooks: where somebody else's could see it, nothing is computed once",
@@ -258,6 +293,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "the one step of every native processor that turns images into tensors; ours makes tickets there",
         processors_read_images_in_one_method,
     ),
+    "_process_videos": (
+        "transformers",
+        "the same step for videos; what it returns as the text of a video is kept with its tensors",
+        processors_read_videos_in_one_method,
+    ),
     "_python_dispatch": (
         "torch",
         "`TorchDispatchMode`, by which `plan` counts bytes; torch documents it under this path",
@@ -273,6 +313,16 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "the sampling loop: it knows which rows are finished; where it is no longer called, all rows stay",
         sampling_is_one_method_that_is_given_its_criteria,
+    ),
+    "_set_signature_columns_if_needed": (
+        "transformers",
+        "as `_signature_columns`, which it fills; trainers override it with the columns they read",
+        trainers_say_which_columns_they_read,
+    ),
+    "_signature_columns": (
+        "transformers",
+        "the columns that a trainer reads: one that reads no images is refused a dataset with images",
+        trainers_say_which_columns_they_read,
     ),
     "_split_generators": ("datasets", "as `_generate_tables`", a_builder_asks_for_types_splits_and_tables),
     "_version": (

@@ -80,8 +80,8 @@ def a_page_for_an_image(encode, mark, **_):
     encode([f"{mark} What is it?"], [[b"<html>not found</html>"]])
 
 
-def a_video(policy, **_):
-    policy.processing_class(text="What happens?", videos=[CAT])
+def a_video_without_a_place(policy, **_):
+    policy.processing_class(text="What happens?", videos=[[CAT]])
 
 
 def another_store(encode, mark, checkpoint, tmp_path, **_):
@@ -119,7 +119,7 @@ MISTAKES = {
     images_of_other_rows: "Got images for ... rows but text for",
     a_path_that_is_gone: "Cannot read the image file",
     a_page_for_an_image: "not an image that PIL can read",
-    a_video: "Got videos, which tickets do not carry",
+    a_video_without_a_place: "video placeholders (...) but ... videos",
     another_store: "No image for ticket",
     no_such_column: "reads the column ..., which is missing",
     a_column_of_something_else: "of the column ... is ... Expected",

@@ -26,6 +26,8 @@ QWEN = {
     "companions": ("image_grid_thw",),
     "grids": True,
     "processor_options": {"min_pixels": "min_pixels", "max_pixels": "max_pixels"},
+    "video_features": "get_video_features",
+    "video_companions": ("video_grid_thw",),
 }
 IDEFICS = {
     "vision": ("model.vision_model",),
@@ -45,20 +47,24 @@ PLAIN = {
     "needs_image": False,
     "native_inputs": False,
     "packs": True,
+    "video_features": "",
+    "video_companions": (),
     "processor_options": {},
 }
+VIDEO = {"video_features": "get_video_features", "video_companions": ("video_grid_thw",)}
+FRAMES = {"video_features": "get_image_features"}
 # What differs from PLAIN, as people once wrote it by hand.
 EXPECTED = {
-    "internvl": {"processor_options": {"min_tiles": "min_patches", "max_tiles": "max_patches"}},
+    "internvl": FRAMES | {"processor_options": {"min_tiles": "min_patches", "max_tiles": "max_patches"}},
     "qwen2_vl": QWEN,
-    "qwen2_5_vl": QWEN,
+    "qwen2_5_vl": QWEN | {"video_companions": ("second_per_grid_ts", "video_grid_thw")},
     "qwen3_vl": QWEN | {"projector": ("model.visual.merger", "model.visual.deepstack_merger_list")},
     "gemma3": {"token_types": ("token_type_ids",)},
     "llava": {},
     "llava_next": {},
-    "llava_onevision": {"alone_differs": True},
+    "llava_onevision": VIDEO | {"alone_differs": True, "video_companions": ()},
     "idefics3": IDEFICS,
-    "smolvlm": IDEFICS,
+    "smolvlm": IDEFICS | FRAMES,
     "mistral3": {},
     "paligemma": {"token_types": ("token_type_ids",), "prefix_attention": True, "needs_image": True},
     # A tower that normalises over the batch.
@@ -69,14 +75,21 @@ EXPECTED = {
         "projector": ("model.aligner", "model.high_res_vision_proj", "model.high_res_vision_neck"),
     },
     "qwen2_5_omni_thinker": QWEN
-    | {"other": ("model.audio_tower",), "token_types": (), "processor_options": QWEN["processor_options"]},
-    "ernie4_5_vl_moe": {
+    | {
+        "other": ("model.audio_tower",),
+        "token_types": (),
+        "video_companions": ("video_grid_thw", "video_second_per_grid"),
+    },
+    "ernie4_5_vl_moe": VIDEO
+    | {
         "projector": ("model.resampler_model",),
         "token_types": ("mm_token_type_ids", "moe_mm_token_type_ids"),
         "companions": ("image_grid_thw",),
         "grids": True,
     },
-    "minicpmv4_7": {
+    "minicpmv4_7": VIDEO
+    | {
+        "video_companions": (),
         "projector": ("model.merger", "model.vision_tower.vit_merger"),
         "token_types": ("mm_token_type_ids",),
         "companions": ("target_sizes",),

@@ -113,11 +113,16 @@ def test_a_literal_placeholder_in_plain_text_names_the_row(processing):
         processing(text=texts)
 
 
-def test_missing_text_and_videos_are_refused(processing):
+def test_missing_text_is_refused(processing):
     with pytest.raises(ValueError, match="Got no text"):
         processing(images=[CAT])
-    with pytest.raises(ValueError, match="Got videos"):
-        processing(text="hi", videos=[CAT])
+
+
+def test_videos_without_a_placeholder_are_refused(processing):
+    with pytest.raises(ImageError, match=r"Row 0: 0 video placeholders .* but 1 videos"):
+        processing(text="hi", videos=[[CAT]])
+    with pytest.raises(ImageError, match=r"Pass a list for each row"):
+        processing(text="hi", videos=[[CAT], [CAT]])
 
 
 def test_truncation_that_cuts_an_image_is_refused(processing):

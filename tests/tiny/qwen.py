@@ -39,9 +39,9 @@ def _marks(tokenizer: Qwen2Tokenizer) -> dict[str, int]:
     return dict(zip(names, ids(tokenizer, *words), strict=True))
 
 
-def _size(patch: int) -> dict[str, int]:
-    """Between 16 and 36 merged patches an image."""
-    area = (2 * patch) ** 2
+def _size(patch: int, frames: int = 1) -> dict[str, int]:
+    """Between 16 and 36 merged patches an image, or each of some frames."""
+    area = frames * (2 * patch) ** 2
     return {"shortest_edge": 16 * area, "longest_edge": 36 * area}
 
 
@@ -108,7 +108,7 @@ def qwen3_vl() -> Recipe:
     processor = Qwen3VLProcessor(
         Qwen2VLImageProcessor(size=_size(16), patch_size=16, **half),
         tokenizer,
-        Qwen3VLVideoProcessor(size=_size(16), patch_size=16),
+        Qwen3VLVideoProcessor(size=_size(16, frames=4), patch_size=16),
         chat_template=templates.QWEN3_VL,
     )
     vision = {

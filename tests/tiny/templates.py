@@ -40,10 +40,14 @@ QWEN3_VL = _QWEN_BLOCKS + _CHATML
 ONEVISION = _blocks("'<image>\\n'", "'<video>\\n'") + _CHATML
 
 
-def chatml(image: str) -> str:
-    """A ChatML template that writes ``image`` for each image."""
-    literal = image.replace("\\", "\\\\").replace("'", "\\'")
-    return _blocks(f"'{literal}'") + _CHATML
+def chatml(image: str, video: str = "") -> str:
+    """A ChatML template that writes ``image`` for each image and ``video``, if not empty, for videos."""
+    return _blocks(_literal(image), _literal(video) if video else "") + _CHATML
+
+
+def _literal(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 # A leading system turn goes into the first user turn.
@@ -93,7 +97,7 @@ MISTRAL3 = (
 
 # Idefics3 and SmolVLM: the colon is followed by a space unless an image comes first.
 IDEFICS = (
-    _blocks("'<image>'") + "{{ bos_token }}{%- for message in messages -%}"
+    _blocks("'<image>'", "'<video>'") + "{{ bos_token }}{%- for message in messages -%}"
     "{{ message.role | capitalize }}"
     "{%- if message.content is not string and message.content[0].type == 'image' -%}{{ ':' }}"
     "{%- else -%}{{ ': ' }}{%- endif -%}"

@@ -105,7 +105,11 @@ def smolvlm() -> Recipe:
     processor = SmolVLMProcessor(
         SmolVLMImageProcessor(size=size, max_image_size={"longest_edge": _TILE}),
         tokenizer,
-        SmolVLMVideoProcessor(size={"longest_edge": _TILE}, max_image_size={"longest_edge": _TILE}),
+        SmolVLMVideoProcessor(
+            size={"longest_edge": _TILE},
+            max_image_size={"longest_edge": _TILE},
+            video_sampling={"fps": 1, "max_frames": 8},
+        ),
         image_seq_len=_TILE_TOKENS,
         chat_template=templates.IDEFICS,
     )

@@ -161,7 +161,11 @@ def parameters(model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 
 def split_by_change(model: torch.nn.Module, before: dict[str, torch.Tensor]) -> tuple[set[str], set[str]]:
-    """Names of the trainable parameters that stayed, and of the frozen ones that moved."""
-    moved = {name for name, value in model.named_parameters() if not torch.equal(value, before[name])}
-    trainable = {name for name, value in model.named_parameters() if value.requires_grad}
+    """Names of the trainable parameters that stayed, and of the frozen ones that moved.
+
+    Parameters that a trainer adds (a teacher's adapter) are left out.
+    """
+    now = {name: value for name, value in model.named_parameters() if name in before}
+    moved = {name for name, value in now.items() if not torch.equal(value, before[name])}
+    trainable = {name for name, value in now.items() if value.requires_grad}
     return trainable - moved, moved - trainable

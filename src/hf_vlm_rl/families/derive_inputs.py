@@ -11,6 +11,7 @@ from transformers import ProcessorMixin
 
 from ..errors import UnsupportedModelError
 from .derive_parts import FEATURES
+from .derive_videos import derive_videos
 
 QUESTION = "What is this?"
 # (width, height) in pixels: a wide image and a tall one, small and of more than one patch each.
@@ -55,6 +56,7 @@ def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> di
         "packs": not native_inputs
         and _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),
+        **derive_videos(backbone, processor, types, native_inputs),
     }
 
 

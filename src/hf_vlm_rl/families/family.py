@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from .box_format import BoxFormat
 
-PATHS = ("vision", "projector", "other", "token_types", "companions")
+PATHS = ("vision", "projector", "other", "token_types", "companions", "video_companions")
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,9 @@ class VLMFamily:
             features of an image depend on the other images of the batch.
         packs: Images whose tensors agree in every dimension but the first may go through the vision tower
             together, one behind the other.
+        video_features: Name of the backbone's method that makes features of videos: `get_image_features`
+            where the model sees the frames as images; "" where it takes no videos.
+        video_companions: As `companions`, of videos: grids, seconds between frames, which features are kept.
         processor_options: `from_pretrained` option to the image processor's own name for it.
         least_tokens: Fewest tokens of an image that the stock backbone can encode.
         counts_by_size: An image's width and height alone decide how many tokens it has, so that
@@ -62,6 +65,8 @@ class VLMFamily:
     needs_image: bool | None = None
     native_inputs: bool | None = None
     packs: bool | None = None
+    video_features: str | None = None
+    video_companions: tuple[str, ...] | None = None
     processor_options: Mapping[str, str] | None = None
     least_tokens: int = 1
     counts_by_size: bool = False

@@ -22,6 +22,7 @@ from ..families.derive_inputs import TALL, WIDE, noise, prompt, token_types
 from ..policy.eval_mode import evaluating
 from ..policy.image_features import tensors_in
 from ..processing.images.disk import default_directory
+from .video_check import video_batches
 
 logger = logging.get_logger(__name__)
 
@@ -35,6 +36,8 @@ TOLERANCE_HALF = 0.03
 
 QUESTIONS = ("What is this?", "Which of the colours is the brightest one?")
 
+AS_IMAGES = "Pass the video's frames as images."
+
 # What must be equal for a prompt without an image.
 WITHOUT_IMAGES = {"inputs_embeds", "position_ids", "logits"}
 
@@ -44,7 +47,7 @@ WAYS_ON = (
 )
 
 # Part of a verdict's key: goes up when the check changes.
-VERSION = 3
+VERSION = 4
 
 
 class _Arrived(Exception):
@@ -69,6 +72,7 @@ def check_family(policy: Any) -> None:
         backbone.sharing.refusal, backbone.sharing.way = known["not_shared"], known["way"]
         if not known["packs"]:
             policy.processing_class.state.pack_no_images()
+        policy.processing_class.state.videos.refusal = known["no_videos"]
         return
     if any(hasattr(parameter, "ds_id") for parameter in policy.parameters()):  # partitioned by ZeRO-3
         raise SelfCheckError(
@@ -86,6 +90,7 @@ def check_family(policy: Any) -> None:
                     f"rounding. Derived was {policy.family}. {WAYS_ON}"
                 )
         backbone.sharing.refusal = refusal_to_share(policy)
+        no_videos = policy.processing_class.state.videos.refusal = refusal_of_videos(policy)
     except (AttributeError, LookupError, RuntimeError, TypeError, ValueError) as error:
         if isinstance(error, SelfCheckError):
             raise
@@ -99,7 +104,7 @@ def check_family(policy: Any) -> None:
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
     # Whether images go through the tower together shows in the check, too: ranks must not find out later.
     sharing = {"not_shared": backbone.sharing.refusal, "way": backbone.sharing.way}
-    _keep(verdict, facts | sharing | {"packs": policy.family.packs})
+    _keep(verdict, facts | sharing | {"packs": policy.family.packs, "no_videos": no_videos})
 
 
 def _read(verdict: Path) -> dict[str, Any] | None:
@@ -148,6 +153,41 @@ def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
         for name in sorted(names):
             difference = _difference(found.get(name), expected.get(name), mask)
             yield f"{clause}: {name}", difference, allowed
+
+
+def refusal_of_videos(policy: Any) -> str:
+    """Why a policy must not be given videos; "" if it makes of a small clip what stock makes of it."""
+    refusal = policy.processing_class.state.videos.refusal
+    if refusal:
+        return refusal
+    whole = _is_small(policy)
+    try:
+        for clause, ours, stock in video_batches(policy):
+            if ours["input_ids"].tolist() != stock["input_ids"].tolist():
+                return f"With {clause}, the policy's ids are others than the native processor's. {AS_IMAGES}"
+            mask = stock["attention_mask"].bool()
+            batches = [_placed(policy, batch) for batch in (ours, _stock(policy, stock))]
+            found, expected = [_arguments(policy, batch, whole) for batch in batches]
+            for name in sorted(found.keys() | expected.keys()):
+                difference = _difference(found.get(name), expected.get(name), mask)
+                if difference > TOLERANCE.get(policy.dtype, TOLERANCE_HALF):
+                    return (
+                        f"With {clause}, the policy does not compute what the stock model computes: {name} "
+                        f"is off by {difference:.1e} of the largest value. {AS_IMAGES}"
+                    )
+    except Exception as error:  # whatever stock models and processors meet
+        return (
+            f"{type(policy).__name__} cannot be compared with the stock model on a video: "
+            f"{type(error).__name__}: {error}. {AS_IMAGES}"
+        )
+    return ""
+
+
+def _placed(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value.to(policy.device) if isinstance(value, torch.Tensor) else value
+        for name, value in batch.items()
+    }
 
 
 def stock_batch_effect(policy: Any) -> float:

@@ -12,8 +12,11 @@ from .blind import ImageWatch
 from .feature_cache import FeatureCache
 from .features import vision_arguments
 from .image_features import fields_read
+from .image_tokens import check_labels
 from .inputs import IDLE, resolve
+from .locate import tickets_inside
 from .native_inputs import NOT_SHARED
+from .packed_rows import lay_apart, lay_together, packed
 from .rollouts.account import RolloutAccount
 from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
@@ -61,6 +64,12 @@ class VLMBackbone(Retyped):
         @overriding(stock.forward)
         def forward(self, kwargs):
             self._watch.see(self, kwargs)
+            laid = None
+            if tickets_inside(self, kwargs):
+                check_labels(self, kwargs["input_ids"])
+                laid = packed(kwargs)
+            if laid is not None:
+                kwargs = lay_apart(laid, kwargs, self.processing_class.pad_token_id)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
             shared = share_prefixes(self, kwargs, rows) if rows is not None else {}
@@ -73,7 +82,7 @@ class VLMBackbone(Retyped):
                 output = stock.forward(self, **kwargs)
             if idle is not None:
                 output.last_hidden_state = output.last_hidden_state + idle
-            return output
+            return output if laid is None else lay_together(laid, output)
 
         return {"forward": forward}
 
@@ -154,7 +163,7 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
         reason,
         arguments,
         padding_counts(decoder.config),
-        family.companions,
+        (*family.companions, *family.video_companions),
         refusal_to_prefill(decoder, family.prefix_attention),
         IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,
         recurrent,

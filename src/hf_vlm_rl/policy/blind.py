@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from .trainer_checks import check_columns, check_readers
+
 # After so many batches of training without one image, images probably get lost on the way.
 PATIENCE = 8
 
@@ -33,9 +35,14 @@ class ImageWatch:
         input_ids = kwargs.get("input_ids")
         if input_ids is None:
             return
-        if bool((input_ids == backbone.processing_class.state.placeholder_id).any()):
+        state = backbone.processing_class.state
+        if bool(state.marks(input_ids).any()):
             self.batches = None
+            if kwargs.get("pixel_values") is None:
+                check_readers()
             return
+        if self.batches == 0:
+            check_columns(state.placeholder_id)
         self.batches += 1
         if self.batches == PATIENCE:
             self.batches = None
@@ -43,7 +50,7 @@ class ImageWatch:
                 f"The first {PATIENCE} batches that this {type(backbone).__name__} trains on have no image. "
                 "Some trainers of TRL drop a column of images: for RewardTrainer, encode each conversation "
                 "with its images by processing_class.encode_prompt, and give the trainer the columns "
-                "chosen_ids and rejected_ids; SDFTTrainer, SDPOTrainer and SSDTrainer never read images "
+                "chosen_ids and rejected_ids; others take policy.tokenizer and rows of its with_tickets "
                 "(docs/trainers.md). If these rows have no images, all is well.",
                 stacklevel=2,
             )

@@ -13,6 +13,7 @@ import torch
 from PIL import Image
 from transformers.utils import ModelOutput
 
+from ..families.derive_parts import FEATURES
 from ..processing.images.processed import ProcessedImage
 from .image_features import Features, features_of_each, features_of_one, joined
 from .locate import CARRIERS
@@ -47,22 +48,23 @@ def encode_images(
     tickets: Sequence[int],
     sharded: bool = False,
     options: Mapping[str, Any] | None = None,
-) -> tuple[ModelOutput | None, torch.Tensor | None]:
-    """Features of `tickets` as the stock backbone expects them in `mm_encoder_outputs["image"]`.
+) -> tuple[dict[str, ModelOutput], torch.Tensor | None]:
+    """Features of `tickets` as the stock backbone expects them in `mm_encoder_outputs`.
 
     Args:
         backbone: The multimodal backbone, on its device.
         processing: Its processing class.
-        tickets: N tickets, repeats allowed; each distinct one is encoded once. Without any, the tower runs
-            once nevertheless, for the ranks that wait for its gradients.
+        tickets: N tickets of images and videos, repeats allowed; each distinct one is encoded once. Without
+            any, the tower runs once nevertheless, for the ranks that wait for its gradients.
         sharded: The backbone's weights are spread over ranks, which all are here: call the tower as
             often as the rank that needs it most.
         options: Arguments of the backbone's forward that say how to make features of pixels
             (`vision_feature_layer`, ...).
 
     Returns:
-        A `ModelOutput` with the features of the N images in order, None without images:
-        `pooler_output` is one tensor where the family has equal-sized pieces, else a list of N tensors.
+        A `ModelOutput` with the features of the N images in order, under "image" or, where a model has
+        placeholders for videos, under "video"; empty without images. `pooler_output` is one tensor where the
+        family has equal-sized pieces, else a list of N tensors.
         And a scalar 0 that the loss must depend on, so that idle calls run backward too; None if there
         were none, or nothing to train in them.
     """
@@ -85,7 +87,17 @@ def encode_images(
             features |= cache.store(dict(zip(batch, made, strict=True)), generation)
     cache.reused += len(tickets) - len(missing)
     idle = _idle_calls(backbone, processing, calls - len(batches))
-    return joined([features[ticket] for ticket in tickets]) if tickets else None, idle
+    return _outputs(tickets, features, processing), idle
+
+
+def _outputs(
+    tickets: Sequence[int], features: Mapping[int, Features], processing: Any
+) -> dict[str, ModelOutput]:
+    """The features of all tickets, by the key under which the model reads them."""
+    by_key: dict[str, list[Features]] = {}
+    for ticket in tickets:
+        by_key.setdefault(processing.processed(ticket).output, []).append(features[ticket])
+    return {key: joined(made) for key, made in by_key.items()}
 
 
 def encode_distinct(
@@ -141,10 +153,11 @@ def _encode(backbone: Any, images: list[ProcessedImage], options: Mapping[str, A
 
 def _batches(images: dict[int, ProcessedImage], packs: bool) -> list[list[int]]:
     """Tickets grouped by the shapes of their tensors, first dimension aside; each alone if none may be."""
-    if not packs:
-        return [[ticket] for ticket in images]
     groups: dict[tuple, list[int]] = {}
     for ticket, image in images.items():
+        if not packs or image.video:  # a video is a batch of its own
+            groups["alone", ticket] = [ticket]
+            continue
         shapes = tuple(
             (key, tuple(value.shape[1:]))
             for key, value in sorted(image.inputs.items())
@@ -155,8 +168,9 @@ def _batches(images: dict[int, ProcessedImage], packs: bool) -> list[list[int]]:
 
 
 def _forward(backbone: Any, images: list[ProcessedImage], options: Mapping[str, Any]) -> ModelOutput:
-    accepted = inspect.signature(backbone.get_image_features).parameters
-    inputs: dict[str, Any] = dict(options)
+    method = getattr(backbone, backbone.family.video_features if images[0].video else FEATURES)
+    accepted = inspect.signature(method).parameters
+    inputs: dict[str, Any] = {name: value for name, value in options.items() if name in accepted}
     for key in images[0].inputs:
         if key not in accepted:
             continue
@@ -166,4 +180,4 @@ def _forward(backbone: Any, images: list[ProcessedImage], options: Mapping[str, 
             inputs[key] = value.to(backbone.dtype) if value.is_floating_point() else value
         else:
             inputs[key] = [item for value in values for item in value]
-    return backbone.get_image_features(**inputs, return_dict=True)
+    return method(**inputs, return_dict=True)

@@ -163,12 +163,19 @@ def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Field) -> Field:
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
+def _are_rows_of_tokens(values: Sequence[torch.Tensor]) -> bool:
+    return all(value.ndim == 3 and len(value) == 1 for value in values)
+
+
 def _join(values: Sequence[Field]) -> Field:
     """One field for all images: tensors one behind the other, lists of tensors as one list."""
     first = values[0]
     if first is None:
         return None
     if isinstance(first, torch.Tensor):
+        if any(value.shape[1:] != first.shape[1:] for value in values) and _are_rows_of_tokens(values):
+            # Videos of different length: (1, tokens, H) each, of which models read one row of tokens.
+            return torch.cat([value.flatten(0, 1) for value in values])[None]
         return torch.cat(list(values))
     if all(isinstance(item, torch.Tensor) for item in first):
         return [item for value in values for item in value]

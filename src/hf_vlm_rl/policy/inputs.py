@@ -10,7 +10,9 @@ from typing import Any
 
 import torch
 
+from ..families import VLMFamily
 from ..families.derive_inputs import token_types
+from ..processing.images.processed import ProcessedImage
 from ..processing.state import ProcessingState
 from .features import encode_images, vision_options
 from .image_features import joined
@@ -18,7 +20,7 @@ from .locate import cached_tokens, locate
 from .native import read_native
 from .native_inputs import native_tensors
 from .ranks import gradients_awaited, is_sharded
-from .row_images import RowImages
+from .row_images import NativeImage, RowImages
 from .spare_types import without_spare_types
 from .transfer import without_waiting
 
@@ -95,23 +97,22 @@ def model_inputs(
     tickets = [ticket for row in rows for ticket in row.tickets]
     native = next((row.native for row in rows if row.native is not None), None)
     family = state.family
+    outputs: dict[str, Any] = {}
     if native is not None:
-        features = joined([native[ticket].features for ticket in tickets]) if tickets else None
+        outputs = {"image": joined([native[ticket].features for ticket in tickets])} if tickets else {}
     elif state.family.native_inputs:
         if tickets:
             mask, cached = kwargs.get("attention_mask"), cached_tokens(kwargs)
             inputs |= native_tensors(backbone, input_ids, rows, mask, cached)
     elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
         options = vision_options(backbone, kwargs)
-        features, idle = encode_images(backbone, processing, tickets, sharded, options)
+        outputs, idle = encode_images(backbone, processing, tickets, sharded, options)
         if idle is not None:
             inputs[IDLE] = idle
     if tickets and not state.family.native_inputs:
-        inputs["mm_encoder_outputs"] = {"image": features}
+        inputs["mm_encoder_outputs"] = outputs
         images = native or {ticket: processing.processed(ticket) for ticket in tickets}
-        for name in family.companions:
-            numbers = [images[ticket].inputs[name] for ticket in tickets]
-            inputs[name] = without_waiting(torch.cat(numbers), input_ids.device)
+        inputs |= _companions(family, [images[ticket] for ticket in tickets], input_ids.device)
     if tickets:
         inside = family.grids and any(row.inside for row in rows)
         if inside and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
@@ -125,6 +126,21 @@ def model_inputs(
                 seen = kwargs.get("attention_mask") is not None
                 inputs[name] = _token_types(backbone, name, input_ids, rows, seen)
     return inputs
+
+
+def _companions(
+    family: VLMFamily, images: Sequence[ProcessedImage | NativeImage], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """What the backbone takes beside the features of images and videos, in their order."""
+    named = dict.fromkeys(family.companions, False) | dict.fromkeys(family.video_companions, True)
+    companions = {}
+    for name, of_videos in named.items():
+        numbers = [
+            image.inputs[name] for image in images if image.video == of_videos and name in image.inputs
+        ]
+        if numbers:
+            companions[name] = without_waiting(torch.cat(numbers), device)
+    return companions
 
 
 def _token_types(

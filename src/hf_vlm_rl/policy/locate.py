@@ -3,7 +3,7 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -23,15 +23,12 @@ def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
         return False
     if cached_tokens(kwargs) and input_ids.shape[1] == 1:
         return False  # a step of decoding: no ticket is as short as one token
-    return bool((input_ids == backbone.processing_class.state.placeholder_id).any())
+    return bool(backbone.processing_class.state.marks(input_ids).any())
 
 
 def _has_pixels(kwargs: Mapping[str, Any]) -> bool:
-    """Whether a forward is given images as pixels or tickets, under any of the names that models have."""
-    return any(
-        "pixel_values" in name and not name.endswith("videos") and value is not None
-        for name, value in kwargs.items()
-    )
+    """Whether a forward is given images or videos as pixels or tickets, under any name that models have."""
+    return any("pixel_values" in name and value is not None for name, value in kwargs.items())
 
 
 def locate(
@@ -59,17 +56,30 @@ def locate(
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
     carried = unpack(pixel_values)
-    if carried is None and _has_pixels(kwargs):
-        return kwargs, None
     processing = backbone.processing_class
+    if carried is None and _has_pixels(kwargs):
+        if pixel_values is not None or input_ids is None:
+            return kwargs, None
+        # Native tensors of videos: whoever shares prompts sees an argument that it has no rule for.
+        _check_no_tickets(processing, input_ids)
+        return kwargs, [RowImages()] * len(input_ids)
     if input_ids is None:
         if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
         return kwargs, None
     if carried is not None:
-        rows = _rows_beside(processing, input_ids, carried, cached)
+        try:
+            rows = _rows_beside(processing, input_ids, carried, cached)
+        except ImageError:
+            # Digits of tickets inside the ids stand where placeholders were: the numbers never agree.
+            if not _videos_inside(processing, input_ids):
+                raise
+            known = processing.image_store.knows
+            input_ids, rows = _rows_inside(processing, input_ids, iter(carried), known)
+            rows = _behind(processing, rows, input_ids, cached)
+        _check_kinds(processing, input_ids[:, cached:], rows)
     elif tickets_inside(backbone, kwargs):
-        input_ids, rows = _rows_inside(processing, input_ids)
+        input_ids, rows = _rows_inside(processing, input_ids, iter(()))
         rows = _behind(processing, rows, input_ids, cached)
     elif cached_tokens(kwargs):
         return kwargs, None
@@ -79,12 +89,21 @@ def locate(
     return kwargs | {"input_ids": input_ids}, rows
 
 
+def _check_no_tickets(processing: Any, input_ids: torch.Tensor) -> None:
+    """Refuse ids with tickets inside beside native tensors of videos: stock would not see the tickets."""
+    if _holds_tickets(processing, input_ids):
+        raise ImageError(
+            "Got tickets inside the ids beside native tensors of videos. Encode the videos with the policy's "
+            "processing class, too (encode_prompt)."
+        )
+
+
 def _rows_beside(
     processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]], cached: int
 ) -> list[RowImages]:
     """The images behind the cached tokens, from tickets of all images or of those alone."""
     if cached:
-        places = input_ids == processing.state.placeholder_id
+        places = processing.state.marks(input_ids)
         tokens = sum(_tokens(processing, ticket, 0) for ticket, _ in carried)
         if tokens == int(places.sum()):
             return _behind(processing, _deal(processing, input_ids, carried), input_ids, cached)
@@ -99,7 +118,7 @@ def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cac
     """
     if not cached:
         return rows
-    seen = (input_ids[:, :cached] == processing.state.placeholder_id).sum(dim=1).tolist()
+    seen = processing.state.marks(input_ids[:, :cached]).sum(dim=1).tolist()
     left = []
     for number, (row, tokens) in enumerate(zip(rows, seen, strict=True)):
         first = 0
@@ -117,7 +136,7 @@ def _behind(processing: Any, rows: list[RowImages], input_ids: torch.Tensor, cac
 
 def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]]) -> list[RowImages]:
     """Deal the carried tickets to the rows, in order, by the rows' placeholder counts."""
-    counts = (input_ids == processing.state.placeholder_id).sum(dim=1).tolist()
+    counts = processing.state.marks(input_ids).sum(dim=1).tolist()
     remaining = list(carried)
     rows = []
     for row, count in enumerate(counts):
@@ -142,13 +161,54 @@ def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int
     return rows
 
 
-def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
-    """Read the tickets written into the ids and restore the placeholders."""
+def _videos_inside(processing: Any, input_ids: torch.Tensor) -> bool:
+    """Whether ids hold tickets of videos, although those of images came beside them."""
+    return not processing.state.videos.refusal and _holds_tickets(processing, input_ids)
+
+
+def _holds_tickets(processing: Any, input_ids: torch.Tensor) -> bool:
+    known = processing.image_store.knows
+    return any(processing.codec.has_ticket(ids, known) for ids in input_ids.tolist())
+
+
+def _check_kinds(processing: Any, input_ids: torch.Tensor, rows: list[RowImages]) -> None:
+    """Refuse videos where the ids have images, and the other way round."""
+    video_id = processing.state.video_id
+    if video_id is None:
+        return
+    for row, (count, images) in enumerate(
+        zip((input_ids == video_id).sum(dim=1).tolist(), rows, strict=True)
+    ):
+        tokens = sum(
+            length
+            for ticket, length in zip(images.tickets, images.lengths, strict=True)
+            if processing.processed(ticket).output == "video"
+        )
+        if tokens != count:
+            raise ImageError(
+                f"Row {row} has {count} video tokens, but its videos have {tokens}. Tickets must come in the "
+                "order of the rows' placeholders."
+            )
+
+
+def _rows_inside(
+    processing: Any,
+    input_ids: torch.Tensor,
+    beside: Iterator[tuple[int, int | None]],
+    known: Callable[[int], bool] | None = None,
+) -> tuple[torch.Tensor, list[RowImages]]:
+    """Read the tickets written into the ids and restore the placeholders.
+
+    `beside` are those of clean placeholders, and `known` tells whether a ticket exists, if there are any.
+    """
     clean, rows = [], []
     for row, ids in enumerate(input_ids.tolist()):
         try:
             restored, tickets = processing.codec.read(
-                ids, lambda ticket, row=row: _tokens(processing, ticket, row)
+                ids,
+                lambda ticket, row=row: _tokens(processing, ticket, row),
+                (ticket for ticket, _ in beside),
+                known,
             )
         except TicketError as error:
             raise TicketError(f"Row {row}: {error}") from error
@@ -158,7 +218,21 @@ def _rows_inside(processing: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor
         sources = tuple(store.source(ticket) for ticket in tickets)
         lengths = tuple(_tokens(processing, ticket, row) for ticket in sources)
         rows.append(RowImages(sources, lengths, tail, inside=True))
+    if (left := sum(1 for _ in beside)) > 0:
+        raise ImageError(
+            f"Got {left} images more than the placeholders of {len(rows)} rows take. Pass one image per "
+            "placeholder; where a length limit cut images off, set max_length=None (DPO, SFT) or raise it."
+        )
     return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
+
+
+def restored(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
+    """Ids (B, T) with placeholders in the place of tickets, and the images of each row.
+
+    Raises:
+        TicketError: If a ticket is damaged or its image is gone.
+    """
+    return _rows_inside(backbone.processing_class, input_ids)
 
 
 def _tokens(processing: Any, ticket: int, row: int) -> int:

@@ -14,11 +14,14 @@ import torch
 from transformers import GenerationMixin, LogitsProcessorList
 
 from .._retype import Retyped, overriding, retype
+from ..errors import TicketError
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
+from ..processing.ids_tokenizer import IdsTokenizer
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import VLMBackbone, make_backbone
 from .chat import chat
+from .image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
 from .inputs import generating, inside_generate, model_inputs
 from .locate import cached_tokens, locate, tickets_inside
 from .lora import lora_config
@@ -30,13 +33,6 @@ from .rollouts.processors import NeverSample
 from .sharing.prefill import prefill_once
 from .sharing.switch import Mode, forbidden
 from .spare_types import without_spare_types
-
-# As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
-# probabilities by logits, and 0 * -inf is not a number.
-NEVER = -1e4
-
-# The label that losses of transformers leave out.
-IGNORED = -100
 
 PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
@@ -66,12 +62,23 @@ class VLMPolicy(Retyped):
         def compute(self, kwargs):
             kwargs = without_spare_types(self.base_model, kwargs)
             # Asked first: the backbone may change the arguments.
-            inside = tickets_inside(self.base_model, kwargs)
-            with forbidden(PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None):
+            ids, places, never = kwargs.get("input_ids"), None, own_generate and generating()
+            prompts = False
+            if tickets_inside(self.base_model, kwargs):
+                places, prompts = read_images(self.base_model, ids)
+                # Whoever samples without `generate` does it in inference mode.
+                never = never or prompts or torch.is_inference_mode_enabled()
+                if kwargs.get("labels") is not None:
+                    kwargs["labels"] = unlabelled(kwargs["labels"], ids, places)
+            padded = PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None
+            with forbidden(padded), labels_answered():
                 output = stock.forward(self, **kwargs)
             # A class's own `generate` may pass no processors on (Janus, transformers 5.23).
-            unheard = own_generate and generating()
-            return self._without_placeholders(output) if inside or unheard else output
+            if never:
+                self._without_placeholders(_logits(output))
+            if places is not None and not prompts:
+                make_certain(_logits(output), ids, places)
+            return output
 
         return {"generate": generate, "forward": forward, "_sample": _sample}
 
@@ -80,6 +87,11 @@ class VLMPolicy(Retyped):
         """The processing class for trainers: the native processor, tokenizer-shaped."""
         # Not through the attribute: a model without a backbone of its own is its own `base_model`.
         return VLMBackbone.processing_class.fget(self.base_model)
+
+    @property
+    def tokenizer(self) -> IdsTokenizer:
+        """The processing class for trainers that know only texts and ids; see `IdsTokenizer`."""
+        return self.processing_class.as_tokenizer()
 
     @property
     def family(self) -> VLMFamily:
@@ -147,19 +159,31 @@ class VLMPolicy(Retyped):
         """Answer one conversation or a list of them; see `chat.chat`."""
         return chat(self, messages, images, **generation_kwargs)
 
-    def _without_placeholders(self, output: Any) -> Any:
-        """`output` with the logits of placeholders so low that they have no probability.
+    def generate_batch(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Continuous batching of transformers, for prompts without images.
+
+        Raises:
+            TicketError: If a prompt has images.
+        """
+        for row, ids in enumerate(inputs):
+            if self.processing_class.state.placeholder_id in ids:
+                raise TicketError(
+                    f"Row {row} has images, and transformers' continuous batching takes ids alone. Expected "
+                    "use_transformers_continuous_batching=False: generate shares prompts and lets finished "
+                    "rows leave the batch."
+                )
+        return super().generate_batch(inputs, *args, **kwargs)
+
+    def _without_placeholders(self, logits: torch.Tensor) -> None:
+        """Make the logits (B, L, V) of placeholders so low that they have no probability, in place.
 
         Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
         which never samples placeholders; this makes both the same distribution. A batch in which no
         row has a ticket cannot be told from plain text and is left as it is.
         """
-        parts = output if isinstance(output, tuple) else (output.logits,)
-        logits = next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
         for token in self.placeholder_ids:
             if token < logits.shape[-1]:
-                logits[..., token] = NEVER  # in place: (B, L, V) is the largest tensor of a step
-        return output
+                logits[..., token] = NEVER  # in place: it is the largest tensor of a step
 
     @torch.no_grad()
     def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
@@ -195,6 +219,12 @@ class VLMPolicy(Retyped):
             copies = len(sequences) // len(prompt)
             sequences[:, : prompt.shape[1]] = prompt.repeat_interleave(copies, dim=0)
         return output
+
+
+def _logits(output: Any) -> torch.Tensor:
+    """The logits of a forward's output, which may be a tuple."""
+    parts = output if isinstance(output, tuple) else (output.logits,)
+    return next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
 
 
 def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:

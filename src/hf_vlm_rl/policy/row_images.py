@@ -1,4 +1,4 @@
-"""The images of a row of a forward."""
+"""The images and videos of a row of a forward."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,15 +15,17 @@ class NativeImage:
     Attributes:
         features: What the vision tower made of it.
         inputs: Its own part of the native tensors, by argument name.
+        video: False; videos that come as pixels are left to the stock forward.
     """
 
     features: Features
     inputs: Mapping[str, torch.Tensor]
+    video: bool = False
 
 
 @dataclass(frozen=True)
 class RowImages:
-    """The images of one row.
+    """The images and videos of one row.
 
     Attributes:
         tickets: In the order of the row's placeholders; for images that came as pixels, a hash of these.

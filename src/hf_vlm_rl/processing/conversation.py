@@ -7,6 +7,8 @@ from typing import Any
 from ..errors import ImageError
 from .images.options import options_of, with_image_options
 from .images.reference import payload
+from .videos.request import PAYLOADS as VIDEO_PAYLOADS
+from .videos.request import as_video, is_video, video_in_image_block
 
 LLAVA_MARK = "<image>"
 
@@ -16,7 +18,8 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
 
     Strings become text blocks. Image blocks keep one payload, under `image`, whatever key it came
     under and whatever None fields Arrow added, in a dict with its options if it has any; blocks without
-    an image stay placeholders, with their options.
+    an image stay placeholders, with their options. Video blocks keep theirs under `video`; an image block
+    that holds a video from a column of images becomes one.
 
     Returns:
         The conversations, and whether a batch was given.
@@ -64,31 +67,51 @@ def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str
                 )
 
 
-def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[dict]:
-    """Put `images` into a conversation's empty image blocks, or before its first user text.
+def fill_videos(messages: Sequence[Mapping], videos: Sequence | None) -> list[dict]:
+    """Put `videos` into a conversation's empty video blocks, or before its first user text.
 
     Raises:
         ImageError: If the numbers differ, or there is no user message to put them in.
     """
+    return _fill(messages, videos, "video")
+
+
+def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[dict]:
+    """Put `images` into a conversation's empty image blocks, or before its first user text.
+
+    An entry may be a video (`videos.request.is_video`): its block becomes one.
+
+    Raises:
+        ImageError: If the numbers differ, or there is no user message to put them in.
+    """
+    return _fill(messages, images, "image")
+
+
+def _fill(messages: Sequence[Mapping], images: Sequence | None, kind: str) -> list[dict]:
     conversation = normalize([messages])[0][0]
     images = list(images or [])
     blocks = [block for message in conversation for block in message.get("content") or []]
-    empty = [block for block in blocks if block.get("type") == "image" and "image" not in block]
+    empty = [block for block in blocks if block.get("type") == kind and kind not in block]
     if not empty and images:
         user = next((message for message in conversation if message.get("role") == "user"), None)
         if user is None:
-            raise ImageError(f"Got {len(images)} images but no user message to put them in.")
-        empty = [{"type": "image"} for _ in images]
+            raise ImageError(f"Got {len(images)} {kind}s but no user message to put them in.")
+        empty = [{"type": kind} for _ in images]
         user["content"] = [*empty, *(user.get("content") or [])]
     if len(empty) != len(images):
         raise ImageError(
-            f"The conversation has {len(empty)} empty image blocks but {len(images)} images were "
-            "given. Pass one image per block, in order."
+            f"The conversation has {len(empty)} empty {kind} blocks but {len(images)} {kind}s were "
+            f"given. Pass one {kind} per block, in order."
         )
     for block, image in zip(empty, images, strict=True):
-        options = options_of(block)
-        block.clear()
-        block |= {"type": "image", "image": with_image_options(image, options)}
+        if kind == "video":
+            block["video"] = as_video(image)
+        elif is_video(image):
+            block |= {"type": "video", "video": as_video(image)}
+        else:
+            options = options_of(block)
+            block.clear()
+            block |= {"type": "image", "image": with_image_options(image, options)}
     return conversation
 
 
@@ -98,8 +121,14 @@ def options_by_image(messages: Sequence[Mapping]) -> list[dict]:
     return [options_of(block) for block in blocks if block.get("type") == "image"]
 
 
+def has_video(messages: Sequence[Mapping]) -> bool:
+    """Whether a conversation has a video block, or an image block that holds a video."""
+    blocks = (block for message in normalize([messages])[0][0] for block in message.get("content") or [])
+    return any(block.get("type") == "video" for block in blocks)
+
+
 def without_images(messages: Sequence[Mapping]) -> list[dict]:
-    """A copy of a normalized conversation with empty image blocks."""
+    """A copy of a normalized conversation with empty image and video blocks."""
     return [
         message | {"content": [_empty(block) for block in message["content"]]}
         if message.get("content")
@@ -109,7 +138,7 @@ def without_images(messages: Sequence[Mapping]) -> list[dict]:
 
 
 def _empty(block: Mapping) -> dict[str, Any]:
-    return {key: value for key, value in block.items() if key != "image"}
+    return {key: value for key, value in block.items() if key not in ("image", "video")}
 
 
 def _message(message: Mapping) -> dict[str, Any]:
@@ -122,6 +151,11 @@ def _message(message: Mapping) -> dict[str, Any]:
 
 
 def _block(block: Mapping) -> dict[str, Any]:
+    if block.get("type") == "video":
+        held = any(block.get(name) is not None for name in VIDEO_PAYLOADS)
+        return {"type": "video", "video": as_video(block)} if held else {"type": "video"}
+    if (video := video_in_image_block(block)) is not None:
+        return {"type": "video", "video": video}
     if block.get("type") not in ("image", "image_url"):
         return {key: value for key, value in block.items() if value is not None}
     image, options = payload(block), options_of(block)

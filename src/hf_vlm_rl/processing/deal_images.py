@@ -1,6 +1,8 @@
-"""Which image belongs to which row of text."""
+"""Which image or video belongs to which row of text."""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import PIL.Image
@@ -9,9 +11,13 @@ from ..errors import ImageError
 from .images.options import note_options, options_of, with_image_options
 from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
+from .videos.native import Videos
+from .videos.request import Video, as_video, is_video
 
 
-def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
+def images_by_row(
+    images: Any, rows: list[str], placeholder: str, video_placeholder: str | None = None
+) -> list[list]:
     """Assign images to rows of text.
 
     Args:
@@ -19,6 +25,7 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
             per row.
         rows: B texts.
         placeholder: The string that stands for one image.
+        video_placeholder: The string that stands for one video, if `images` has those of the rows, too.
 
     Returns:
         B lists of images as they were given, as many as the row has placeholders.
@@ -27,6 +34,8 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
         ImageError: If numbers differ. The message names the row.
     """
     counts = [row.count(placeholder) for row in rows]
+    if video_placeholder:
+        counts = [count + row.count(video_placeholder) for count, row in zip(counts, rows, strict=True)]
     if images is None:
         by_row = [[] for _ in rows]
     elif not is_image_list(images):
@@ -51,20 +60,121 @@ def images_by_row(images: Any, rows: list[str], placeholder: str) -> list[list]:
     return by_row
 
 
-def load_row(images: list, row: int, options: Sequence[Mapping[str, Any]]) -> list[PIL.Image.Image]:
+def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list[list[Video]]:
+    """Assign videos to rows of text.
+
+    Args:
+        videos: None, or one list of videos (or None) for each row.
+        rows: B texts.
+        placeholder: The string that stands for one video; None if the model has none.
+
+    Returns:
+        B lists of videos, as many as the row has placeholders.
+
+    Raises:
+        ImageError: If numbers differ. The message names the row.
+    """
+    by_row = [None] * len(rows) if videos is None else videos
+    if not is_image_list(by_row) or len(by_row) != len(rows):
+        raise ImageError(f"Got videos for other rows than the {len(rows)} of text. Pass a list for each row.")
+    by_row = [[as_video(video) for video in as_list(entry)] for entry in by_row]
+    for index, (row, own) in enumerate(zip(rows, by_row, strict=True)):
+        count = row.count(placeholder) if placeholder else 0
+        if len(own) != count and (own or videos is not None):
+            raise ImageError(
+                f"{count} video placeholders ({placeholder!r}) but {len(own)} videos. Pass one per "
+                "placeholder, in order.",
+                index,
+            )
+    return by_row
+
+
+def media_by_row(images: Any, videos: Any, rows: list[str], placeholder: str, taken: Videos) -> list[list]:
+    """Assign images and videos to rows of text.
+
+    Args:
+        images: As for `images_by_row`; where there are no `videos`, entries may be videos.
+        videos: As for `videos_by_row`.
+        rows: B texts.
+        placeholder: The string that stands for one image.
+        taken: What stands for one video, or why the model takes none.
+
+    Returns:
+        B lists in the order of the placeholders: images as they were given, and `Video`s.
+
+    Raises:
+        ImageError: If numbers or kinds differ. The message names the row.
+        UnsupportedModelError: If there are videos and the model takes none.
+    """
+    video_placeholder = taken.placeholder
+    if videos is None and not _holds_video(images):
+        return images_by_row(images, rows, placeholder)
+    taken.check()
+    if videos is None:
+        mixed = images_by_row(images, rows, placeholder, video_placeholder)
+        own = [[as_video(entry).carried_beside() for entry in row if is_video(entry)] for row in mixed]
+        mixed = [[entry for entry in row if not is_video(entry)] for row in mixed]
+    else:
+        mixed = images_by_row(images, rows, placeholder)
+        own = videos_by_row(videos, rows, video_placeholder)
+    return [
+        _in_order(*parts, (placeholder, video_placeholder), index)
+        for index, parts in enumerate(zip(mixed, own, rows, strict=True))
+    ]
+
+
+def _holds_video(images: Any) -> bool:
+    if is_image_list(images):
+        return any(map(_holds_video, images))
+    return is_video(images)
+
+
+def _in_order(images: list, videos: list[Video], row: str, marks: tuple[str, str | None], index: int) -> list:
+    if not videos:
+        return images
+    kinds = re.findall("|".join(f"({re.escape(mark)})" for mark in marks if mark), row)
+    kinds = [bool(kind[0]) if isinstance(kind, tuple) else True for kind in kinds]
+    if kinds.count(False) != len(videos) or kinds.count(True) != len(images):
+        raise ImageError(
+            f"{kinds.count(True)} image and {kinds.count(False)} video placeholders {marks}, but "
+            f"{len(images)} images and {len(videos)} videos. Pass one per placeholder, in order.",
+            index,
+        )
+    waiting = iter(images), iter(videos)
+    return [next(waiting[0] if kind else waiting[1]) for kind in kinds]
+
+
+@dataclass(frozen=True)
+class VideoTicket:
+    """A video of a row whose frames are in the store.
+
+    Attributes:
+        ticket: Its ticket.
+        beside: The ticket is carried beside the ids, not inside.
+    """
+
+    ticket: int
+    beside: bool
+
+
+def load_row(
+    media: list, row: int, options: Sequence[Mapping[str, Any]], store_video: Callable[[Video], int]
+) -> list[PIL.Image.Image | VideoTicket]:
     """The images of one row, upright and RGB. All rows' at once would be gigabytes in a large batch.
 
     Args:
-        images: As they were given.
+        media: Its images as they were given, and its videos.
         row: The row's index, for messages.
         options: What the text says of each image; noted on it, with what its dict says.
+        store_video: Samples a video and gives its ticket.
 
     Raises:
-        ImageError: If an image is unusable. The message names the row and the image.
+        ImageError: If one is unusable. The message names the row and the image.
     """
+    said = iter(options)
     return [
-        _load(image, row, index, said)
-        for index, (image, said) in enumerate(zip(images, options, strict=True))
+        _load(item, row, index, {} if isinstance(item, Video) else next(said), store_video)
+        for index, item in enumerate(media)
     ]
 
 
@@ -78,8 +188,13 @@ def _deal(images: list, counts: list[int]) -> list[list]:
     return [[next(remaining) for _ in range(count)] for count in counts]
 
 
-def _load(image: Any, row: int, index: int, options: Mapping[str, Any]) -> PIL.Image.Image:
+def _load(
+    image: Any, row: int, index: int, options: Mapping[str, Any], store_video: Callable[[Video], int]
+) -> Any:
+    video = isinstance(image, Video)
     try:
+        if video:
+            return VideoTicket(store_video(image), image.beside)
         return note_options(load_rgb(image), options_of(with_image_options(image, options)))
     except ImageError as error:
-        raise ImageError(str(error), row, f"image {index}") from error
+        raise ImageError(str(error), row, f"{'video' if video else 'image'} {index}") from error

@@ -45,8 +45,8 @@ def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Te
 
 def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> PromptRow:
     start = next((place for place, seen in enumerate(mask) if seen), len(ids))
-    placeholder, store, codec = processing.state.placeholder_id, processing.image_store, processing.codec
-    if placeholder in ids[start:]:
+    store, codec = processing.image_store, processing.codec
+    if processing.state.behind(ids[start:]) is not None:
         try:
             clean, tickets = codec.read(ids, lambda ticket: processing.processed(ticket).tokens)
         except (TicketError, ImageError) as error:
@@ -57,7 +57,7 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
                 f"Row {row}: its ticket does not say where the prompt ends. Encode the prompts with "
                 "encode_prompt."
             )
-        end = len(clean) - clean[::-1].index(placeholder) + note.tail
+        end = len(clean) - processing.state.behind(clean) + note.tail
     else:
         seen = [token for token, kept in zip(ids, mask, strict=True) if kept]
         found = store.text_prompts.find(codec.salt, seen)
@@ -88,7 +88,7 @@ def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Se
         TicketError: If a row is right-padded, has padding inside, or was truncated.
     """
     length = input_ids.shape[1]
-    last = (input_ids == processing.state.placeholder_id).int().flip(1).argmax(dim=1)
+    last = processing.state.marks(input_ids).int().flip(1).argmax(dim=1)
     after = last.tolist()
     whole = [True] * len(after)
     if mask is not None and mask.shape == input_ids.shape:
@@ -142,6 +142,6 @@ def checked(processing: Any, encoded: Any) -> Any:
 
 def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
     codec = processing.codec
-    if processing.state.placeholder_id in ids:
+    if processing.state.behind(ids) is not None:
         return checksum == codec.checksum(ids)
     return processing.image_store.text_prompts.remember(codec.salt, ids, checksum)

@@ -10,13 +10,16 @@ import torch
 
 from ..errors import ImageError, UnsupportedModelError
 from .carriers import pack
-from .deal_images import load_row
-from .images.options import native_options, noted_options
+from .images.options import native_options, note_options, noted_options, options_of
 from .images.processed import ProcessedImage
+from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
+from .images.stored import StoredVideo
 from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .state import ProcessingState
 from .ticketing import ticketing
+from .videos import tickets as video_tickets
+from .videos.request import is_video
 
 # Set where a caller gets ids and nothing that a model could encode, as TRL does to try out chat templates.
 _ids_alone: ContextVar[bool] = ContextVar("hf_vlm_rl_ids_alone", default=False)
@@ -75,7 +78,10 @@ class ImageTickets:
                 + " Expected a family without that for tools that return images."
             )
         flat = [image for entry in as_list(images) for image in as_list(entry)]
-        tickets = self.put_images(load_row(flat, 0, [{}] * len(flat)), images_kwargs)
+        if any(map(is_video, flat)):
+            raise UnsupportedModelError("Got a video without its prompt. Expected images from tools.")
+        images = [note_options(load_rgb(image), options_of(image)) for image in flat]
+        tickets = self.put_images(images, images_kwargs)
         patches = [self._patches(self.processed(ticket).tokens) for ticket in tickets]
         return pack([(ticket, None) for ticket in tickets], patches)
 
@@ -113,7 +119,10 @@ class ImageTickets:
             if source != ticket:
                 return self.processed(source)
             stored = self.state.store.get(ticket)
-            cached = self._process_one(stored.image, stored.options)
+            if isinstance(stored.image, StoredVideo):
+                cached = self.state.videos.process(self.native(), stored.image, stored.options)
+            else:
+                cached = self._process_one(stored.image, stored.options)
             self.state.processed.put(key, cached)
         least = self.state.family.least_tokens
         if cached.tokens < least and not _ids_alone.get():
@@ -126,7 +135,8 @@ class ImageTickets:
 
     def image_settings(self) -> str:
         """Everything the native image processor's result depends on besides the image, comparable."""
-        return f"{self._image_processor_settings()}{self._default_images_kwargs()}"
+        videos = self.state.videos.settings(self)
+        return f"{self._image_processor_settings()}{self._default_images_kwargs()}{videos}"
 
     def _image_processor_settings(self) -> str:
         values = vars(self.image_processor).items()
@@ -143,6 +153,9 @@ class ImageTickets:
             "num_patches": [1] * len(flat),
         }
         return inputs, [self.processed(ticket).replacement for ticket in tickets]
+
+    def _process_videos(self, videos: Any, **videos_kwargs: Any) -> tuple[dict, list[str]]:
+        return video_tickets.in_place_of_videos(self, videos)
 
     def _natively(self, images: Any, images_kwargs: Mapping[str, Any]) -> tuple[dict, list[str]]:
         """Pixels, and the text that stands for each image."""

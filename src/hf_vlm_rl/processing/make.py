@@ -10,6 +10,7 @@ from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
 from ..families.derive_inputs import image_token_id, prompt
+from ..families.derive_videos import VIDEO_FEATURES
 from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
 from .native_call import images_kwargs_asked
@@ -57,6 +58,12 @@ def make_processing_class(
             f"{type(processor).__name__} writes ids by its own rules, and processes an image otherwise when "
             "it is the only one of its row. Expected one of both at most; pass native_inputs=True."
         )
+    no_videos = _no_videos(processor, family, whole)
+    video_id = None
+    if family.video_features == VIDEO_FEATURES:
+        # As for images: what the model reads goes before what the processor calls so.
+        written_id = getattr(config, "video_token_id", None)
+        video_id = tokenizer.get_vocab().get(video_token) if written_id is None else written_id
     retype(processor, VLMTokenizer).state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty one is false
@@ -68,8 +75,28 @@ def make_processing_class(
         placeholder=written,
         one_image=one_image,
         whole=whole,
+        # Some models have one id for both.
+        video_id=None if no_videos or video_id == image_token else video_id,
+        video_placeholder=video_token,
+        no_videos=no_videos,
     )
     return processor
+
+
+def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:
+    """Why a model takes no videos; "" if it does."""
+    expected = (
+        "Expected images: pass the video's frames, or use a model that takes videos (docs/families.md)."
+    )
+    if family.native_inputs:
+        return (
+            f"{family.model_type} runs on its native processor's tensors, and these carry images. {expected}"
+        )
+    if not family.video_features:
+        return f"The stock model of {family.model_type} takes none, or its processor makes none. {expected}"
+    if whole:
+        return f"{type(processor).__name__} writes ids by its own rules. {expected}"
+    return ""
 
 
 def _written_placeholder(processor: Any) -> str:

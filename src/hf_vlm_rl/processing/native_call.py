@@ -54,6 +54,12 @@ def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str,
     return merged["images_kwargs"]
 
 
+def videos_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """What a native `__call__` hands to the video processor, of the arguments that it was given."""
+    merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
+    return merged["videos_kwargs"]
+
+
 def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:
     """What a native `__call__` returned beside the text."""
     return {name: value for name, value in output.items() if name not in TEXT and not name.endswith(TYPES)}

@@ -4,13 +4,9 @@ Such a trainer hands the engine ids in which every image is expanded already, to
 engine expands them again, answers another prompt, and nothing raises.
 """
 
-import inspect
-import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from transformers import Trainer
+from .callers import calling_trainer, server_setting
 
 
 def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
@@ -23,15 +19,22 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
         conversations: Normalized conversations.
 
     Raises:
-        ValueError: If the caller is such a trainer. Nothing was sampled or trained then.
+        ValueError: If the caller is such a trainer, or has its teacher on a server. Nothing was sampled or
+            trained then.
     """
     if not any(_has_image(messages) for messages in conversations):
         return
-    trainer = _calling_trainer()
-    # A trainer that is being made has no `args` yet; of those that have, some know vLLM.
-    if not getattr(getattr(trainer, "args", None), "use_vllm", False):
+    trainer = calling_trainer()
+    server = None if trainer is None else server_setting(trainer)
+    if server is None:
         return
     kind, no_hook = type(trainer).__name__, object()
+    if server != "use_vllm":
+        raise ValueError(
+            f"{kind} has {server} set, and a prompt has an image: the teacher's server is sent ids, and no "
+            "image. Expected a teacher of its own: DistillationTrainer with teacher_model=another policy."
+        )
+    # Of the trainers that have vLLM, some have a rollout function.
     rollout = getattr(trainer, "rollout_func", no_hook)
     if rollout is None:
         raise ValueError(
@@ -48,24 +51,5 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
 
 
 def _has_image(messages: Sequence[Mapping]) -> bool:
-    return any(block.get("type") == "image" for message in messages for block in message.get("content") or [])
-
-
-def _calling_trainer() -> "Trainer | None":
-    # Where transformers' trainers were not imported, none can call, and importing them takes seconds.
-    if "transformers.trainer" not in sys.modules:
-        return None
-    from transformers import Trainer, TrainerCallback
-
-    frame = inspect.currentframe()
-    try:
-        while frame is not None:
-            caller = frame.f_locals.get("self")
-            if isinstance(caller, TrainerCallback):
-                return None
-            if isinstance(caller, Trainer):
-                return caller
-            frame = frame.f_back
-        return None
-    finally:
-        del frame  # a frame that refers to itself would keep its locals alive
+    kinds = ("image", "video")
+    return any(block.get("type") in kinds for message in messages for block in message.get("content") or [])

@@ -1,8 +1,11 @@
 """What a processing class knows beyond the native processor: one object, one attribute."""
 
 import operator
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
+
+import torch
 
 from ..families import VLMFamily
 from .images.lru import ByteBoundedCache
@@ -10,6 +13,7 @@ from .images.processed import ProcessedImage
 from .images.store import ImageStore
 from .images.stored import RowNote
 from .ticket_codec import TicketCodec
+from .videos.native import Videos
 
 # A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.
 PROCESSED_BYTES = 2 << 30
@@ -29,6 +33,9 @@ class ProcessingState:
         placeholder: What the text of a prompt has in the place of one image.
         one_image: The text of a prompt with one image.
         whole: Ids come from the native `__call__` as a whole, which never asks `_process_images` for them.
+        video_id: The id of one video feature, where videos have one of their own.
+        video_placeholder: What the text of a prompt has in the place of one video; None if nothing has.
+        no_videos: Why the model takes no videos; "" if it does.
     """
 
     def __init__(
@@ -44,6 +51,9 @@ class ProcessingState:
         placeholder: str,
         one_image: str,
         whole: bool = False,
+        video_id: int | None = None,
+        video_placeholder: str | None = None,
+        no_videos: str = "",
     ):
         self.family = family
         self.store = store
@@ -56,10 +66,23 @@ class ProcessingState:
         self.whole = whole
         self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
-        self.codec = TicketCodec(placeholder_id, ordinary_ids)
+        self.ids_tokenizer: Any = None  # made on first use
+        self.video_id = video_id
+        self.videos = Videos(store, placeholder_id, video_id, video_placeholder, no_videos)
+        self.codec = TicketCodec(placeholder_id, ordinary_ids, video_id)
         self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
             PROCESSED_BYTES, operator.attrgetter("nbytes")
         )
+
+    def marks(self, ids: torch.Tensor) -> torch.Tensor:
+        """Which ids are placeholders of images or videos: a bool tensor of the same shape."""
+        images = ids == self.placeholder_id
+        return images if self.video_id is None else images | (ids == self.video_id)
+
+    def behind(self, ids: Sequence[int]) -> int | None:
+        """How many ids follow the last placeholder; None without a placeholder."""
+        placeholders = self.codec.placeholders
+        return next((count for count, token in enumerate(reversed(ids)) if token in placeholders), None)
 
     def pack_no_images(self) -> None:
         """Send images through the tower one by one: its output does not tell where one of several ends."""
@@ -71,7 +94,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what use leaves behind, so that `datasets` finds its cache again.
-        return self.__dict__ | {"images_defaults": {}}
+        return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

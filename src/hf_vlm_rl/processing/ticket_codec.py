@@ -15,12 +15,13 @@ a gather, and padding, repeating or shuffling rows keeps the ticket intact.
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ..errors import TicketError
 
 TICKET_BITS = 64
 TICKET_MASK = (1 << TICKET_BITS) - 1
+_NONE_BESIDE: Iterator[int] = iter(())
 
 
 class TicketCodec:
@@ -30,13 +31,15 @@ class TicketCodec:
         placeholder_id: The id that stands for one image feature.
         ordinary_ids: Ids that may serve as digits: in the embedding, not special, not padding.
             The first 2^k of them in ascending order are used.
+        video_id: The id that stands for one video feature, where videos have an id of their own.
 
     Raises:
         ValueError: If there are fewer than two ordinary ids.
     """
 
-    def __init__(self, placeholder_id: int, ordinary_ids: Iterable[int]):
-        usable = sorted(set(ordinary_ids) - {placeholder_id})
+    def __init__(self, placeholder_id: int, ordinary_ids: Iterable[int], video_id: int | None = None):
+        self.placeholders = tuple(dict.fromkeys((placeholder_id, *([] if video_id is None else [video_id]))))
+        usable = sorted(set(ordinary_ids) - set(self.placeholders))
         if len(usable) < 2:
             raise ValueError(f"Got {len(usable)} ordinary ids; a ticket needs at least 2.")
         self.placeholder_id = placeholder_id
@@ -75,12 +78,12 @@ class TicketCodec:
             return None
         return value - (1 << TICKET_BITS) if value >> (TICKET_BITS - 1) else value
 
-    def write(self, ids: Sequence[int], tickets: Sequence[int], lengths: Sequence[int]) -> list[int]:
+    def write(self, ids: Sequence[int], tickets: Sequence[int | None], lengths: Sequence[int]) -> list[int]:
         """Write one ticket per image into a row of clean ids.
 
         Args:
             ids: A row with `sum(lengths)` placeholders.
-            tickets: One per image, in order.
+            tickets: One per image or video, in order; None leaves its placeholders clean.
             lengths: Placeholders of each image, in order.
 
         Returns:
@@ -90,27 +93,39 @@ class TicketCodec:
             TicketError: If an image's first run is shorter than `length`.
         """
         written = list(ids)
-        places = [index for index, token in enumerate(written) if token == self.placeholder_id]
+        places = [index for index, token in enumerate(written) if token in self.placeholders]
         start = 0
         for image, (ticket, count) in enumerate(zip(tickets, lengths, strict=True)):
             own = places[start : start + count][: self.length]
+            start += count
+            if ticket is None:
+                continue
             reachable = self._reachable(ids, own)
             if reachable < self.length:
                 raise TicketError(
                     f"Image {image} begins with {reachable} placeholder tokens in a row, but a ticket "
-                    f"needs {self.length}. Use a larger image (or a larger min_pixels)."
+                    f"needs {self.length}. Use a larger image (or a larger min_pixels); of a video, "
+                    "larger or fewer frames."
                 )
             for place, digit in zip(own[1:], self.encode(ticket), strict=True):
                 written[place] = digit
-            start += count
         return written
 
-    def read(self, ids: Sequence[int], length_of: Callable[[int], int]) -> tuple[list[int], list[int]]:
+    def read(
+        self,
+        ids: Sequence[int],
+        length_of: Callable[[int], int],
+        beside: Iterator[int] = _NONE_BESIDE,
+        known: Callable[[int], bool] | None = None,
+    ) -> tuple[list[int], list[int]]:
         """Restore a row: the inverse of `write`.
 
         Args:
             ids: A row of ids.
             length_of: Number of placeholders of a ticket's image.
+            beside: Tickets that came beside the ids, for the clean placeholders, in order.
+            known: Whether a ticket exists, where some came beside: text behind a clean placeholder may look
+                like one.
 
         Returns:
             The clean row and its tickets in order.
@@ -120,13 +135,14 @@ class TicketCodec:
         """
         clean, tickets = list(ids), []
         position = 0
-        while (anchor := _index(clean, self.placeholder_id, position)) is not None:
-            ticket = self._take(clean, anchor)
+        while (anchor := self._anchor(clean, position)) is not None:
+            ticket = self._take(clean, anchor, known)
+            ticket = next(beside, None) if ticket is None else ticket
             if ticket is None:
                 raise TicketError(self._no_ticket(clean, anchor))
             position = anchor
             for found in range(length_of(ticket)):
-                place = _index(clean, self.placeholder_id, position)
+                place = _index(clean, clean[anchor], position)
                 if place is None:
                     raise TicketError(
                         f"The image at position {anchor} has {found} of its {length_of(ticket)} tokens "
@@ -140,23 +156,38 @@ class TicketCodec:
         """The row with every readable ticket turned back into placeholders, for display."""
         clean = list(ids)
         position = 0
-        while (anchor := _index(clean, self.placeholder_id, position)) is not None:
+        while (anchor := self._anchor(clean, position)) is not None:
             self._take(clean, anchor)
             position = anchor + 1
         return clean
 
-    def _take(self, row: list[int], anchor: int) -> int | None:
-        """Decode the ticket after `anchor` and put placeholders in its place; None if none."""
+    def has_ticket(self, ids: Sequence[int], known: Callable[[int], bool]) -> bool:
+        """Whether a row holds a ticket that exists; text behind a placeholder may look like one."""
+        row = list(ids)
+        return any(
+            self._take(row, place, known) is not None
+            for place, token in enumerate(ids)
+            if token in self.placeholders
+        )
+
+    def _anchor(self, row: list[int], start: int) -> int | None:
+        """Where the next placeholder of an image or a video is."""
+        found = (_index(row, token, start) for token in self.placeholders)
+        return min((place for place in found if place is not None), default=None)
+
+    def _take(self, row: list[int], anchor: int, known: Callable[[int], bool] | None = None) -> int | None:
+        """Decode the ticket after `anchor` and put placeholders in its place; None if none that is known."""
         places = []
         for place in range(anchor + 1, len(row)):
             if row[place] in self._value:
                 places.append(place)
-            if row[place] == self.placeholder_id or len(places) == self.length - 1:
+            if row[place] in self.placeholders or len(places) == self.length - 1:
                 break
         ticket = self.decode([row[place] for place in places])
-        if ticket is not None:
-            for place in places:
-                row[place] = self.placeholder_id
+        if ticket is None or (known is not None and not known(ticket)):
+            return None
+        for place in places:
+            row[place] = row[anchor]
         return ticket
 
     def _reachable(self, ids: Sequence[int], own: list[int]) -> int:
@@ -179,7 +210,9 @@ class TicketCodec:
         return (
             f"There are image placeholders from position {anchor} on, but no image came with them. "
             "Pass the images to the processing class together with the text (GRPO, DPO: in an "
-            "`image`/`images` column), or encode the prompt with encode_prompt."
+            "`image`/`images` column), or encode the prompt with encode_prompt; a trainer that hands the "
+            "model nothing but ids takes policy.tokenizer and rows of its with_tickets (docs/trainers.md). "
+            "Where there was an image, a length limit may have cut it: raise the trainer's limits."
         )
 
 

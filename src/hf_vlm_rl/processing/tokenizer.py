@@ -8,10 +8,9 @@ Saved, it is the native processor: same files, same `processor_class`.
 
 import copy
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Self
 
-import numpy as np
-import torch
 from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
@@ -20,15 +19,17 @@ from .carriers import pack, unpack
 from .conversation import (
     check_no_placeholder,
     fill_images,
+    fill_videos,
     normalize,
     options_by_image,
     without_images,
 )
-from .deal_images import images_by_row, load_row
+from .deal_images import VideoTicket, load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
+from .erase import erased
+from .ids_tokenizer import IdsTokenizer, check_not_a_tokenizer, make_ids_tokenizer
 from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
-from .images.reference import is_image_list
 from .images.stored import RowNote
 from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
@@ -37,6 +38,7 @@ from .state import ProcessingState
 from .ticket_codec import TicketCodec
 from .tokenizer_shape import TokenizerShape
 from .tool_calling import enable_tools
+from .videos import tickets as video_tickets
 
 # What tokenizers add on request; everything else a native processor returns stays inside.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -72,6 +74,16 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         twin.__class__ = self._stock_class
         return twin
 
+    def as_tokenizer(self) -> IdsTokenizer:
+        """A tokenizer for trainers that know only texts and ids, made once; see `ids_tokenizer`.
+
+        Raises:
+            UnsupportedModelError: If the model's prompts attend in both directions (PaliGemma).
+        """
+        if self._vlm.ids_tokenizer is None:
+            self._vlm.ids_tokenizer = make_ids_tokenizer(self)
+        return self._vlm.ids_tokenizer
+
     @property
     def image_store(self):
         """The `ImageStore` that holds the images of the tickets this object emits."""
@@ -95,7 +107,9 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             images: None, one image, a flat list (assigned to the rows by their placeholders), or
                 one list (or None) per row. See `images.read.load_rgb` for what an image can be.
             text: One string or a list of B strings.
-            videos: Not supported; pass frames as images.
+            videos: None, or one list of videos (or None) per row; see `videos.request.ACCEPTED` for what a
+                video can be. Their tickets are written into the ids. A video in `images` is a dict
+                `{"video": ..., "fps": ...}`, and its ticket is carried as those of images are.
             **kwargs: What the native processor takes. Without `return_tensors`, ids are lists.
 
         Returns:
@@ -106,30 +120,31 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
                 unusable. The message names the row.
+            UnsupportedModelError: If there is a video and the model takes none.
         """
-        if videos is not None:
-            raise ValueError("Got videos, which tickets do not carry. Pass their frames as images.")
         if text is None:
+            check_not_a_tokenizer(self)
             raise ValueError("Got no text. Pass text with one placeholder per image.")
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")
         rows, options = zip(*(unmarked(row, self._vlm.placeholder) for row in rows), strict=True)
-        row_images = images_by_row(images, list(rows), self._vlm.placeholder)
+        row_media = media_by_row(images, videos, list(rows), self._vlm.placeholder, self._vlm.videos)
         text_kwargs = dict(kwargs.pop("text_kwargs", None) or {})
         kwargs = kwargs | text_kwargs
         padding = {key: kwargs.pop(key) for key in PAD_ARGUMENTS if key in kwargs}
         encoded: list[dict[str, Any]] = []
         before: tuple[str, list] | None = None
-        for index, (row, images_of_row) in enumerate(zip(rows, row_images, strict=True)):
-            content = row, load_row(images_of_row, index, options[index])
+        for index, (row, media) in enumerate(zip(rows, row_media, strict=True)):
+            store_video = partial(video_tickets.store_video, self, kwargs)
+            content = row, load_row(media, index, options[index], store_video)
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
             encoded.append(_copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
             before = content
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
         batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
-        if images is not None:
+        if images is not None or any(row["tickets"] for row in encoded):
             # Also where all rows are empty: with an image column, TRL asks for pixel_values.
             batch |= pack([carried for row in encoded for carried in row["tickets"]])
         return batch
@@ -164,7 +179,11 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         return made  # ids, whose tickets have the options
 
     def encode_prompt(
-        self, messages: Sequence[Mapping], images: Sequence | None = None, **columns: Any
+        self,
+        messages: Sequence[Mapping],
+        images: Sequence | None = None,
+        videos: Sequence | None = None,
+        **columns: Any,
     ) -> dict[str, Any]:
         """One prompt as ids that carry their images, for trainers that take only `input_ids`.
 
@@ -173,6 +192,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 there are no blocks, the images go before the first user text. One that ends with an
                 assistant's message is encoded with its answer, for reward models.
             images: The images of the row, in order.
+            videos: Its videos, in order, likewise for video blocks.
             **columns: JSON-like values (ground truth, ...) that travel with the row: inside the
                 tickets of its images, or, if it has none, under its checksum.
 
@@ -187,7 +207,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 be kept.
             ValueError: If the prompt contains the pad token, which trainers mask by its id.
         """
-        conversation = fill_images(messages, images)
+        conversation = video_tickets.beside(fill_videos(fill_images(messages, images), videos))
         answered = bool(conversation) and conversation[-1].get("role") == "assistant"
         prompt = conversation[:-1] if answered else conversation
         ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
@@ -197,7 +217,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 "mask it. Expected a pad token of its own: set processing_class.pad_token to a special "
                 "token that the chat template does not write."
             )
-        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else None
+        tail = self._vlm.behind(ids) if tickets else None
         note = RowNote(columns, without_images(prompt), tail)
         key = None if tickets else self._vlm.store.text_prompts.keep(self.codec.salt, ids, note)
         if answered:
@@ -248,11 +268,11 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
 
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""
-        return super().decode(self._erase_tickets(token_ids), *args, **kwargs)
+        return super().decode(erased(self._vlm, token_ids), *args, **kwargs)
 
     def batch_decode(self, sequences: Any, *args: Any, **kwargs: Any) -> list[str]:
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
-        return super().batch_decode(self._erase_tickets(sequences), *args, **kwargs)
+        return super().batch_decode(erased(self._vlm, sequences), *args, **kwargs)
 
     def _check_options(self, row: int, options: list[dict]) -> None:
         for index, each in enumerate(options):
@@ -266,15 +286,18 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
         return encoded["input_ids"][0], tickets
 
-    def _encode_row(self, index: int, text: str, images: list, kwargs: dict) -> dict[str, Any]:
+    def _encode_row(self, index: int, text: str, media: list, kwargs: dict) -> dict[str, Any]:
+        videos = [item for item in media if isinstance(item, VideoTicket)]
+        images = [item for item in media if not isinstance(item, VideoTicket)]
         opening = self._vlm.opening
         if opening and text.startswith(opening) and not kwargs.get("add_special_tokens", True):
             kwargs = kwargs | {"add_special_tokens": True}  # see `chat_template.opening_after_bos`
         try:
-            if images or not self._vlm.family.needs_image:
+            if media or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.
+                carried = {"videos": [video_tickets.stand_ins(videos)]} if videos else {}
                 call = self.native() if self._vlm.whole else super().__call__
-                out = call(images=[images] if images else None, text=[text], **kwargs)
+                out = call(images=[images] if images else None, text=[text], **carried, **kwargs)
             else:
                 text_only = {key: kwargs[key] for key in TEXT_ARGUMENTS if key in kwargs}
                 out = self.tokenizer([text], **text_only)
@@ -296,13 +319,23 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         if images and self._vlm.whole:
             tickets = self.put_images(images, images_kwargs_merged(self, kwargs))
         elif images:
-            tickets = out["pixel_values"][:, 0].tolist()
+            # Native processors may put what stands for videos among what stands for images.
+            of_videos = {video.ticket for video in videos}
+            tickets = [ticket for ticket in out["pixel_values"][:, 0].tolist() if ticket not in of_videos]
+        waiting = iter(tickets)
+        tickets = [item.ticket if isinstance(item, VideoTicket) else next(waiting) for item in media]
         row["tickets"] = self._carried(index, row["input_ids"], tickets)
+        if not all(video.beside for video in videos):
+            lengths = [self.processed(ticket).tokens for ticket in tickets]
+            row["input_ids"] = self.codec.write(
+                row["input_ids"], video_tickets.written_inside(media), lengths
+            )
+            row["tickets"] = video_tickets.only_beside(row["tickets"], media)
         return row
 
     def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
         expected = sum(self.processed(ticket).tokens for ticket in tickets)
-        found = ids.count(self._vlm.placeholder_id)
+        found = sum(ids.count(placeholder) for placeholder in self.codec.placeholders)
         if found != expected:
             raise ImageError(
                 f"{found} image tokens where its {len(tickets)} images have {expected}. Either its text "
@@ -312,19 +345,8 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             )
         if not self._vlm.family.prefix_attention:
             return [(ticket, None) for ticket in tickets]
-        tail = ids[::-1].index(self._vlm.placeholder_id) if tickets else 0
+        tail = self._vlm.behind(ids) if tickets else 0
         return [(ticket, tail) for ticket in tickets]
-
-    def _erase_tickets(self, ids: Any) -> Any:
-        if isinstance(ids, torch.Tensor | np.ndarray):
-            if not bool((ids == self._vlm.placeholder_id).any()):
-                return ids
-            ids = ids.tolist()
-        if not is_image_list(ids) or not ids:
-            return ids
-        if isinstance(ids[0], int):
-            return self.codec.erase(ids) if self._vlm.placeholder_id in ids else ids
-        return [self._erase_tickets(row) for row in ids]
 
 
 def _copied(row: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from .ids_tokenizer import WRONG_KIND
+
 
 def _from_tokenizer(name: str) -> property:
     return property(
@@ -41,6 +43,15 @@ class TokenizerShape:
     unk_token = _from_tokenizer("unk_token")
     unk_token_id = _from_tokenizer("unk_token_id")
     vocab_size = _from_tokenizer("vocab_size")
+
+    @property
+    def backend_tokenizer(self) -> Any:
+        """Not of a processor; trainers that ask for it take `as_tokenizer`.
+
+        Raises:
+            AttributeError: Always.
+        """
+        raise AttributeError(f"{type(self).__name__} has no backend_tokenizer. {WRONG_KIND}")
 
     def __len__(self) -> int:
         """Number of tokens, added ones included."""

@@ -10,6 +10,7 @@ from ..errors import DataError, ImageError
 from .conversation import fill_images
 from .images.reference import column_images
 
+MEDIA = {"image", "video"}
 COLUMNS = ("prompt", "completion", "completion_ids")
 
 
@@ -104,7 +105,7 @@ def conversation(
         read_image: Applied to each image, also to those inside messages.
 
     Returns:
-        A string, or messages with an image in every image block; and the images in order.
+        A string, or messages with an image in every image block; and the images and videos in order.
 
     Raises:
         DataError: If the column is not there or empty.
@@ -119,10 +120,11 @@ def conversation(
     if isinstance(messages, str):
         return messages, [read_image(image) for image in column_images(row)]
     messages = fill_images(messages, column_images(row))
-    blocks = [block for message in messages for block in message.get("content") or [] if "image" in block]
-    for block in blocks:
-        block["image"] = read_image(block["image"])
-    return messages, [block["image"] for block in blocks]
+    content = [block for message in messages for block in message.get("content") or []]
+    for block in content:
+        if "image" in block:
+            block["image"] = read_image(block["image"])
+    return messages, [block.get("image", block.get("video")) for block in content if block.keys() & MEDIA]
 
 
 def tokenize(processing: Any, prompt: Any, images: list, **template: Any) -> Mapping[str, Any]:

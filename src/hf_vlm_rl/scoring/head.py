@@ -78,8 +78,14 @@ class VLMScored:
             `logits` (B, num_labels): the score at each row's last token that is not padding.
 
         Raises:
-            ValueError: If `input_ids` is missing.
+            ValueError: If `input_ids` is missing, or there are labels for each token.
         """
+        if labels is not None and labels.ndim > 1:
+            raise ValueError(
+                f"Got labels of shape {tuple(labels.shape)}, for each token, as PRMTrainer makes them. This "
+                "model scores a row at its last token. Expected labels (B,), or RewardTrainer with rows that "
+                "end after a step (docs/trainers.md)."
+            )
         if input_ids is None:
             raise ValueError("Got no input_ids. A score is read at the last token of each row of ids.")
         output = self.model(input_ids=input_ids, attention_mask=attention_mask, **kwargs)

@@ -13,6 +13,7 @@ import PIL.Image
 
 from ..errors import ImageError
 from ..processing.carriers import unpack
+from ..processing.conversation import has_video
 from ..processing.images.options import note_options, unmarked
 from ..processing.images.stored import StoredImage
 from ..processing.tokenizer import VLMTokenizer
@@ -61,6 +62,11 @@ def _encode(
         if isinstance(prompt, str):
             ids = processing(text=[prompt])["input_ids"][0]
             return EnginePrompt(ids, ids)
+        if has_video(prompt):
+            raise ImageError(
+                "a prompt has a video, and prompts for vLLM carry images. Expected use_vllm=False, or the "
+                "video's frames as images."
+            )
         template = {**template, "add_generation_prompt": True}
         encoded = processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **template)
         ids = encoded["input_ids"][0]

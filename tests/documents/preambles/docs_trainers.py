@@ -2,7 +2,7 @@
 
 import functools
 
-from trl.experimental import ppo
+from trl.experimental import cpo, ppo
 
 from tests.documents.material import ROLLOUT, rows, short_runs
 
@@ -16,6 +16,15 @@ ppo.PPOConfig = functools.partial(
     total_episodes=4,
     num_ppo_epochs=1,
     num_sample_generations=0,
+)
+cpo.CPOConfig = functools.partial(
+    cpo.CPOConfig,
+    use_cpu=True,
+    bf16=False,
+    report_to="none",
+    save_strategy="no",
+    max_steps=1,
+    per_device_train_batch_size=2,
 )
 dataset = rows()
 

@@ -13,6 +13,7 @@ _WORDS = {
     "video_start": "<|begin_of_video|>",
     "video_end": "<|end_of_video|>",
 }
+_VIDEO = "<|begin_of_video|><|video|><|end_of_video|>"
 _BLOCK = "<|begin_of_image|><|image|><|end_of_image|>"
 _ROPE = SECTIONS | {"partial_rotary_factor": 1.0}
 _VISION = {
@@ -26,7 +27,7 @@ _VISION = {
 
 def _glm(**classes: Any) -> Outline:
     config = {"text_config": {"rope_parameters": _ROPE}, "vision_config": _VISION}
-    return Outline(_WORDS, image=_BLOCK, config=config, **classes)
+    return Outline(_WORDS, image=_BLOCK, video=_VIDEO, config=config, **classes)
 
 
 OUTLINES: dict[str, Outline] = {
@@ -42,6 +43,7 @@ OUTLINES: dict[str, Outline] = {
     "glm5_next": Outline(
         _WORDS,
         image=_BLOCK,
+        video=_VIDEO,
         config={
             "text_config": {
                 "num_key_value_heads": 4,

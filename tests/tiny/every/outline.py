@@ -32,6 +32,8 @@ class Outline:
     more_words: tuple[str, ...] = ()
     # What the chat template writes for an image; None: the word of the role `image`.
     image: str | None = None
+    # What it writes for a video; None: the word of the role `video`, if there is one.
+    video: str | None = None
     # Names of transformers' classes where the Auto mappings have none or another.
     processor: str = ""
     image_processor: str = ""

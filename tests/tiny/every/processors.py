@@ -39,7 +39,7 @@ def tiny_processor(model_type: str, outline: Outline, tokenizer: PreTrainedToken
     parts = {
         "tokenizer": tokenizer,
         "image_processor": _part(image_class, outline.image_options),
-        "video_processor": _part(video_class, outline.video_options),
+        "video_processor": _part(video_class, _sizes(outline.image_options) | dict(outline.video_options)),
         "feature_extractor": _part(audio_class, {}),
         "audio_processor": _part(audio_class, {}),
     }
@@ -49,7 +49,8 @@ def tiny_processor(model_type: str, outline: Outline, tokenizer: PreTrainedToken
         **outline.options,
     )
     processor.chat_template = templates.chatml(
-        outline.words["image"] if outline.image is None else outline.image
+        outline.words["image"] if outline.image is None else outline.image,
+        outline.words.get("video", "") if outline.video is None else outline.video,
     )
     return processor
 
@@ -58,6 +59,14 @@ def _mapped(names: Any, model_type: str) -> str | None:
     """The class that the Auto mapping ``names`` gives, its torchvision variant if it has one."""
     name = names.get(model_type)
     return name.get("torchvision") or name.get("pil") if isinstance(name, dict) else name
+
+
+def _sizes(image_options: Any) -> dict[str, Any]:
+    """Frames are as small as images; where pixels are counted, those of eight frames."""
+    sizes = {name: image_options[name] for name in ("size", "crop_size") if name in image_options}
+    if sizes.get("size", {}).keys() == {"shortest_edge", "longest_edge"}:
+        sizes["size"] = {edge: 8 * area for edge, area in sizes["size"].items()}
+    return sizes
 
 
 def _part(class_name: str | None, options: Any) -> Any:

@@ -17,8 +17,9 @@ from ...processing.images.options import options_of, with_image_options
 from ...processing.images.processed import ProcessedImage
 from ...processing.images.reference import payload
 from ...processing.images.size import image_size
-from ...processing.images.store import image_ticket
+from ...processing.images.store import ImageStore, image_ticket
 from ...processing.images.stored import StoredImage
+from ...processing.videos.request import is_video
 
 _SIZE = "hf_vlm_rl_size"
 
@@ -38,16 +39,16 @@ class Counter:
         self.pixels = pixels or not processing_class.state.family.counts_by_size
         self._sizes: dict[str, tuple[int, int]] = {}
         state = copy.copy(processing_class.state)
-        state.store, state.processed = _Store(self.pixels), _Tokens()
+        state.store, state.processed = _Store(self.pixels, state.store), _Tokens()
         self.processing = processing_class.replace_state(state)
 
     def image(self, image: Any) -> Any:
-        """What to pass for an image: itself, or a pixel that says its size.
+        """What to pass for an image: itself, or a pixel that says its size; videos are passed themselves.
 
         Raises:
             ImageError: If it is no image.
         """
-        if self.pixels:
+        if self.pixels or is_video(image):
             return image
         options = options_of(image)
         if options:
@@ -67,12 +68,14 @@ class Counter:
 class _Store:
     """What `VLMTokenizer` asks of an `ImageStore` in order to count; images stay until they are processed."""
 
-    def __init__(self, pixels: bool):
+    def __init__(self, pixels: bool, videos: ImageStore):
         self._pixels = pixels
+        self._videos = videos
         self._tickets: dict[tuple, int] = {}
         self._waiting: dict[int, StoredImage] = {}
 
     def put(self, image: PIL.Image.Image, options: Mapping[str, Any]) -> int:
+        """Videos do not come here: their frames are in the store of the processing class."""
         content = image_ticket(image) if self._pixels else _size(image)
         key = (content, json.dumps(options, sort_keys=True, default=repr))
         new = key not in self._tickets
@@ -85,6 +88,8 @@ class _Store:
         return ticket
 
     def get(self, ticket: int) -> StoredImage:
+        if ticket not in self._waiting:
+            return self._videos.get(ticket)
         stored = self._waiting.pop(ticket)
         if self._pixels:
             return stored

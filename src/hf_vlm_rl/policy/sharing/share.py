@@ -100,7 +100,7 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
         (B, T) on the CPU: the ids, with a negative number of the image at image tokens.
     """
     keys = ids.cpu().clone()
-    places = keys == backbone.processing_class.state.placeholder_id
+    places = backbone.processing_class.state.marks(keys)
     for row, images in enumerate(rows):
         marks = [
             -1 - (ticket & IMAGE)

@@ -10,7 +10,7 @@ import io
 import json
 import os
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,11 +20,12 @@ from ...errors import TicketError
 from ..notes import TextPrompts
 from .disk import CACHE_VARIABLE, SPILL_BYTES, Cleaned, Directory, content_hash, default_directory, name
 from .lru import ByteBoundedCache
-from .stored import RowNote, StoredImage, as_json
+from .stored import RowNote, StoredImage, StoredVideo, as_json
 
 GIB = 1 << 30
 # Notes are small beside images; a thousand rows with long prompts are some megabytes.
 NOTES_BYTES = GIB // 4
+VIDEO = ".video.json"
 # Of a hundred thousand files, that they hold what their names say.
 VERIFIED_BYTES, VERIFIED_EACH = 16 << 20, 160
 
@@ -63,6 +64,7 @@ class ImageStore:
             memory_bytes, _rgb_bytes, self._write_image
         )
         self._notes: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_note)
+        self._videos: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_video)
         self._verified: ByteBoundedCache[int, bool] = ByteBoundedCache(
             VERIFIED_BYTES, lambda _: VERIFIED_EACH
         )
@@ -107,9 +109,49 @@ class ImageStore:
         """Bound of what was moved to disk, in bytes."""
         return self.disk.spill_bytes
 
+    def put_frames(self, frames: Iterable[PIL.Image.Image], metadata: Mapping[str, Any]) -> StoredVideo:
+        """Store the sampled frames of a video, one after the other.
+
+        Args:
+            frames: Upright RGB images of one size. Only one of them needs to be in memory at a time.
+            metadata: As in `StoredVideo`, JSON-like.
+
+        Returns:
+            The video, whose ticket is a hash of frames and metadata.
+
+        Raises:
+            OSError: As `put`.
+        """
+        tickets = [self.put(frame) for frame in frames]
+        text = json.dumps({"frames": tickets, "metadata": dict(metadata)}, sort_keys=True).encode()
+        ticket = content_hash(b"video", text)
+        self._videos.put(ticket, text)
+        if self._others_read():
+            self._write_video(ticket, text)
+        return _video(ticket, text)
+
+    def knows(self, ticket: int) -> bool:
+        """Whether this store has made or seen a ticket; its image may have gone from memory and disk."""
+        held = ticket in self._images or ticket in self._videos or ticket in self._notes
+        return held or any(self.disk.find(ticket, suffix) is not None for suffix in (".json", VIDEO, ".png"))
+
+    def holds(self, video: StoredVideo) -> bool:
+        """Whether all frames of a video are still in memory or on disk."""
+        return all(
+            frame in self._images or self.disk.find(frame, ".png") is not None for frame in video.frames
+        )
+
+    def frame(self, ticket: int) -> PIL.Image.Image:
+        """A frame of a `StoredVideo`.
+
+        Raises:
+            TicketError: As `get`.
+        """
+        return self._image(ticket)
+
     def put(
         self,
-        image: PIL.Image.Image,
+        image: PIL.Image.Image | StoredVideo,
         options: Mapping[str, Any] | None = None,
         columns: Mapping[str, Any] | None = None,
         tail: int | None = None,
@@ -119,7 +161,7 @@ class ImageStore:
         """Store an upright RGB image (see `images.read.load_rgb`) and return its ticket.
 
         Args:
-            image: The image. Equal pixels give equal tickets.
+            image: The image, or a video of `put_frames`. Equal pixels give equal tickets.
             options: Processor options this image is to be processed with; part of the ticket.
             columns: JSON-like values that travel with the ticket; part of the ticket.
             tail: Prompt tokens after the row's last image token; part of the ticket.
@@ -134,13 +176,18 @@ class ImageStore:
             OSError: If this or an older image has to be written and cannot be; none is lost by that.
         """
         shared = keep or self._others_read()
-        ticket = image_ticket(image)
-        if ticket not in self._images:
-            image = image.copy()  # what the caller does to it later is not what the ticket says
-            image.info = {}  # profiles and transparency of the file that it came from
-        image = self._images.put(ticket, image)
-        if shared:
-            self._write_image(ticket, image, keep)
+        if isinstance(image, StoredVideo):
+            ticket = image.ticket
+            if keep:
+                self._keep_video(image)
+        else:
+            ticket = image_ticket(image)
+            if ticket not in self._images:
+                image = image.copy()  # what the caller does to it later is not what the ticket says
+                image.info = {}  # profiles and transparency of the file that it came from
+            image = self._images.put(ticket, image)
+            if shared:
+                self._write_image(ticket, image, keep)
         if not options and not columns and tail is None and prompt is None:
             return ticket
         note = {
@@ -153,15 +200,15 @@ class ImageStore:
         return self._add_note(note, shared, keep)
 
     def get(self, ticket: int) -> StoredImage:
-        """The image of a ticket.
+        """The image or video of a ticket.
 
         Raises:
             TicketError: If neither memory nor the directory has it, or the file is damaged.
         """
         note = self._note(ticket)
         if note is None:
-            return StoredImage(image=self._image(ticket))
-        return StoredImage(**note | {"image": self._image(note["image"])})
+            return StoredImage(image=self._content(ticket))
+        return StoredImage(**note | {"image": self._content(note["image"])})
 
     def source(self, ticket: int) -> int:
         """The ticket of the same image and options without columns, tail and prompt.
@@ -200,7 +247,7 @@ class ImageStore:
         return alias
 
     def _note(self, ticket: int) -> dict | None:
-        if ticket in self._images:
+        if ticket in self._images or ticket in self._videos:
             return None
         text = self._notes.get(ticket)
         if text is None:
@@ -214,6 +261,32 @@ class ImageStore:
                 )
             self._notes.put(ticket, text)
         return json.loads(text)
+
+    def _content(self, ticket: int) -> PIL.Image.Image | StoredVideo:
+        text = self._videos.get(ticket)
+        if text is None and ticket not in self._images:
+            text = self._read_video(ticket)
+        return self._image(ticket) if text is None else _video(ticket, text)
+
+    def _read_video(self, ticket: int) -> bytes | None:
+        text = self.disk.read(ticket, VIDEO)
+        if text is None:
+            return None
+        if content_hash(b"video", text) != ticket:
+            raise TicketError(
+                f"{self.disk.find(ticket, VIDEO)} does not hold what ticket {name(ticket)} stands for. "
+                "Encode the row again, which writes the file anew."
+            )
+        return self._videos.put(ticket, text)
+
+    def _keep_video(self, video: StoredVideo) -> None:
+        for frame in dict.fromkeys(video.frames):
+            self._write_image(frame, self._image(frame), keep=True)
+        text = self._videos.get(video.ticket) or self.disk.read(video.ticket, VIDEO)
+        self._write_video(video.ticket, text, keep=True)
+
+    def _write_video(self, ticket: int, text: bytes, keep: bool = False) -> None:
+        self.disk.write(ticket, VIDEO, text, keep)
 
     def _image(self, ticket: int) -> PIL.Image.Image:
         image = self._images.get(ticket)
@@ -275,6 +348,11 @@ class ImageStore:
 def image_ticket(image: PIL.Image.Image) -> int:
     """The ticket of an RGB image: a signed 64-bit BLAKE2b hash of its size and pixels."""
     return content_hash(struct.pack("<II", image.width, image.height), image.tobytes())
+
+
+def _video(ticket: int, text: bytes) -> StoredVideo:
+    content = json.loads(text)
+    return StoredVideo(ticket, tuple(content["frames"]), content["metadata"])
 
 
 def _rgb_bytes(image: PIL.Image.Image) -> int:

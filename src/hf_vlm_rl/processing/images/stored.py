@@ -25,16 +25,32 @@ class RowNote:
     tail: int | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class StoredImage(RowNote):
-    """What a ticket stands for: an image, and the note of the row that it was encoded with.
+@dataclass(frozen=True)
+class StoredVideo:
+    """The frames of a video that were sampled, each an image of the store.
 
     Attributes:
-        image: Upright RGB image.
+        ticket: A hash of frames and metadata.
+        frames: Tickets of the T frames, in order.
+        metadata: The fields of transformers' `VideoMetadata`: `total_num_frames` and `fps` of the clip, which
+            frames of it these are (`frames_indices`), `duration` in seconds, `width` and `height`.
+    """
+
+    ticket: int
+    frames: tuple[int, ...]
+    metadata: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredImage(RowNote):
+    """What a ticket stands for: an image or a video, and the note of the row that it was encoded with.
+
+    Attributes:
+        image: Upright RGB image, or a video.
         options: Image-processor options that differ from the processor's own (`{}`: none do).
     """
 
-    image: PIL.Image.Image
+    image: PIL.Image.Image | StoredVideo
     options: Mapping[str, Any] = field(default_factory=dict)
 
 

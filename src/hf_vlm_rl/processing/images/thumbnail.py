@@ -7,18 +7,23 @@ from collections.abc import Iterable
 import PIL.Image
 
 from .store import ImageStore
+from .stored import StoredVideo
 
 SIDE = 192  # pixels, the longer side
 
 
 def thumbnails(store: ImageStore, tickets: Iterable[int]) -> tuple[str, ...]:
-    """The images of tickets, as `data:` URLs of JPEG files.
+    """The images of tickets, and the first frames of videos, as `data:` URLs of JPEG files.
 
     Args:
         store: Where the images are.
         tickets: Theirs.
     """
-    return tuple(_thumbnail(store.get(ticket).image) for ticket in tickets)
+    return tuple(_thumbnail(_first_frame(store, store.get(ticket).image)) for ticket in tickets)
+
+
+def _first_frame(store: ImageStore, image: PIL.Image.Image | StoredVideo) -> PIL.Image.Image:
+    return store.frame(image.frames[0]) if isinstance(image, StoredVideo) else image
 
 
 def _thumbnail(image: PIL.Image.Image) -> str:

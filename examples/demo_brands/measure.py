@@ -1,0 +1,82 @@
+"""What is measured of a policy: accuracy on held-out pictures, and whether GRPO has something to sharpen."""
+
+from datasets import Dataset
+
+from hf_vlm_rl.evaluation import Comparison, Estimate, EvaluationResult, compare, evaluate
+from hf_vlm_rl.rewards import ChoiceReward
+
+from .logos import BRANDS
+from .train import GROUP, LONGEST, TEMPERATURE
+
+REWARD = ChoiceReward(BRANDS)
+NAME = "choice_reward"
+BATCH = 100
+
+
+def accuracy(model, dataset: Dataset) -> EvaluationResult:
+    """Greedy answers to all rows, every one kept, and the share that is right."""
+    return evaluate(
+        model,
+        dataset,
+        REWARD,
+        batch_size=BATCH,
+        max_new_tokens=LONGEST,
+        keep_rows=len(dataset),
+        progress=True,
+    )
+
+
+def headroom(model, dataset: Dataset) -> EvaluationResult:
+    """Answers sampled as GRPO will sample them: pass@1 is where it starts, pass@8 what it can sharpen."""
+    return evaluate(
+        model,
+        dataset,
+        REWARD,
+        batch_size=BATCH,
+        num_generations=GROUP,
+        temperature=TEMPERATURE,
+        max_new_tokens=LONGEST,
+        progress=True,
+    )
+
+
+def answers(result: EvaluationResult) -> list[str]:
+    """The answer to each row, of an evaluation with one completion a row."""
+    return [row.completions[0].strip() for row in result.rows]
+
+
+def change(before: EvaluationResult, after: EvaluationResult) -> dict:
+    """Accuracy before and after with 95 % intervals, their paired difference, and McNemar's p."""
+    reward = compared(before, after).rewards[NAME]
+    shares = {"before": reward.before, "after": reward.after, "gain": reward.difference}
+    return {name: _numbers(share) for name, share in shares.items()} | {"p_value": reward.p_value}
+
+
+def compared(before: EvaluationResult, after: EvaluationResult) -> Comparison:
+    """The paired comparison of two evaluations of the same rows."""
+    return compare(before, after)
+
+
+def pass_at(result: EvaluationResult) -> dict[str, float]:
+    """pass@k by k."""
+    return {str(k): estimate.value for k, estimate in result.rewards[NAME].pass_at.items()}
+
+
+def silent(result: EvaluationResult) -> float:
+    """Share of the rows whose sampled answers all got the same reward: GRPO learns nothing from them."""
+    groups = result.rewards[NAME].given
+    return sum(min(group) == max(group) for group in groups) / len(groups)
+
+
+def outlook(result: EvaluationResult) -> str:
+    """What GRPO can do with a policy that answers so, in one sentence."""
+    chances = [f"pass@{k} = {share:.2f}" for k, share in pass_at(result).items()]
+    return (
+        f"{chances[0]}, {chances[-1]}: GRPO can sharpen what lies between; {silent(result):.0%} of the "
+        "pictures are silent, their answers all right or all wrong."
+    )
+
+
+def _numbers(estimate: Estimate) -> dict[str, float]:
+    low, high = estimate.interval
+    return {"value": estimate.value, "low": low, "high": high}

@@ -1,0 +1,95 @@
+"""The two training phases. Each hands its model to a trainer exactly as TRL ships it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from datasets import Dataset
+from transformers import ProgressCallback
+from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+
+from ..demo_digits.train import CPU, OneBar
+
+GROUP = 8  # sampled answers a picture
+TEMPERATURE = 1.2  # above 1: the warm start is surer of its answers than it should be
+LONGEST = 8  # tokens of an answer; the longest name has fewer
+
+
+def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -> SFTTrainer:
+    """Train a LoRA adapter of decoder and projector on the answers of the few rows of `dataset`."""
+    trainer = SFTTrainer(
+        model=policy,
+        processing_class=policy.processing_class,
+        train_dataset=dataset.select_columns(["prompt", "image", "completion"]),
+        peft_config=policy.lora_config(r=16, target="language+projector"),
+        args=SFTConfig(
+            output_dir=str(directory),
+            seed=seed,
+            num_train_epochs=epochs,
+            per_device_train_batch_size=16,
+            learning_rate=8e-4,
+            warmup_steps=4,
+            logging_steps=2,
+            max_length=None,  # truncation would cut image placeholders
+            **CPU,
+        ),
+    )
+    _with_one_bar(trainer, "loss").train()
+    return trainer
+
+
+def improve(
+    policy, dataset: Dataset, reward: Callable, prompts: int, seed: int, steps: int, directory: Path
+) -> GRPOTrainer:
+    """Improve `policy` by trial and reward, training a LoRA adapter of the decoder and the projector.
+
+    Args:
+        policy: The warmed-up policy; its vision tower rests.
+        dataset: Columns `prompt`, `image`, and what the reward reads.
+        reward: TRL reward function.
+        prompts: Pictures a step; each gets 8 sampled answers.
+        seed: Of the sampling and of the adapter's first weights.
+        steps: Optimizer steps.
+        directory: Where the trainer may write.
+
+    Returns:
+        The trainer after training: `policy` with its adapter, and `state.log_history`.
+    """
+    policy.get_output_embeddings().register_forward_pre_hook(_contiguous)
+    trainer = GRPOTrainer(
+        model=policy,
+        processing_class=policy.processing_class,
+        reward_funcs=reward,
+        train_dataset=dataset,
+        peft_config=policy.lora_config(r=16, target="language+projector"),
+        args=GRPOConfig(
+            output_dir=str(directory),
+            seed=seed,
+            max_steps=steps,
+            num_generations=GROUP,
+            per_device_train_batch_size=GROUP * prompts,
+            steps_per_generation=1,
+            max_completion_length=LONGEST,
+            temperature=TEMPERATURE,
+            learning_rate=5e-4,
+            warmup_steps=5,
+            logging_steps=1,
+            **CPU,
+        ),
+    )
+    _with_one_bar(trainer, "reward").train()
+    return trainer
+
+
+def _contiguous(module, inputs: tuple) -> tuple:
+    """Lay the head's input out anew.
+
+    TRL cuts the prompts off first, and torch multiplies such a view with a frozen weight row by row.
+    """
+    return (inputs[0].contiguous(), *inputs[1:])
+
+
+def _with_one_bar(trainer, shown: str):
+    """Replace the trainer's printed log by one progress bar with its latest figure."""
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(OneBar(shown))
+    return trainer

@@ -1,0 +1,68 @@
+"""Before a family that no test covers gets a video: one small clip, ours against stock's.
+
+What differs is no reason to refuse the model, which may be used with images: it then takes no videos.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..families.derive_inputs import QUESTION, WIDE, noise
+
+# Of a clip: frames a second, and two numbers of frames that no temporal patch divides alike.
+RATE, LENGTHS = 2.0, (4, 6)
+
+
+def video_batches(policy: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Prompts with a clip: what it is, what the policy gets and what the stock model gets, on the CPU.
+
+    Args:
+        policy: A policy whose family takes videos.
+    """
+    processing = policy.processing_class
+    native = processing.native()
+    for length in LENGTHS:
+        clip = np.stack([np.asarray(noise(WIDE, seed)) for seed in range(length)])
+        metadata = _metadata(clip)
+        text = video_prompt(native)
+        video = {"video": clip, "video_metadata": metadata, "do_sample_frames": False}
+        ours = processing(images=[[video]], text=[text], return_tensors="pt")
+        stock = native(
+            videos=[[clip]],
+            text=[text],
+            return_tensors="pt",
+            videos_kwargs={
+                "video_metadata": [[metadata]],
+                "do_sample_frames": False,
+                "return_metadata": True,
+            },
+        )
+        yield f"a video of {length} frames", dict(ours), _tensors(stock)
+
+
+def video_prompt(processor: Any) -> str:
+    """A user's message with one video, as the chat template writes it."""
+    if processor.chat_template is None:
+        return processor.video_token + QUESTION
+    content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
+    return processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+
+
+def _metadata(clip: np.ndarray) -> dict[str, Any]:
+    frames, height, width, _ = clip.shape
+    return {
+        "total_num_frames": frames,
+        "fps": RATE,
+        "frames_indices": list(range(frames)),
+        "duration": frames / RATE,
+        "width": width,
+        "height": height,
+    }
+
+
+def _tensors(batch: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value for name, value in batch.items() if isinstance(value, torch.Tensor) and name != "labels"
+    }

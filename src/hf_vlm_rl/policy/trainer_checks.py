@@ -1,0 +1,85 @@
+"""Trainers under which images would be lost, refused at their first batch of training."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from .._retype import Retyped
+from ..errors import ImageError, TicketError
+from ..processing.callers import IMAGE_COLUMNS, calling_trainer
+from ..processing.ticket_texts import HOW_TO
+
+# Of a dataset with a column of images, so many rows are looked at for images inside their ids.
+ROWS = 64
+# Models of a trainer that are given the ids of the policy.
+READERS = ("ref_model", "teacher_model")
+
+
+def check_readers() -> None:
+    """Refuse a calling trainer that gives ids with tickets to a model that cannot read them.
+
+    Raises:
+        TicketError: If its reference or teacher is no policy.
+    """
+    trainer = calling_trainer()
+    for name in READERS if trainer is not None else ():
+        model = getattr(trainer, name, None)  # not every trainer has one
+        if isinstance(model, nn.Module) and not any(isinstance(part, Retyped) for part in model.modules()):
+            raise TicketError(
+                f"The {name} of {type(trainer).__name__} is a {type(model).__name__} and reads the tickets "
+                "of images as words. Expected a policy (AutoVLMPolicy.from_pretrained); a reference may be "
+                "the policy without its adapter (peft_config=policy.lora_config())."
+            )
+
+
+def check_columns(placeholder: int) -> None:
+    """Refuse a calling trainer that drops its column of images.
+
+    Args:
+        placeholder: The id of one image feature.
+
+    Raises:
+        ImageError: If rows have images, and neither the trainer nor its tokenizer reads them, nor are they
+            inside the rows' ids.
+    """
+    trainer = calling_trainer()
+    dataset = getattr(trainer, "train_dataset", None)
+    # Lists of rows have no columns, and streams cannot be looked at.
+    names = set(getattr(dataset, "column_names", None) or []) & set(IMAGE_COLUMNS)
+    if not names or not hasattr(dataset, "select"):
+        return
+    rows = list(dataset.select(range(min(ROWS, len(dataset)))))
+    rows = [row for row in rows if any(row[name] for name in names)]
+    if not rows or any(placeholder in ids for row in rows for ids in _ids(row)):
+        return
+    kind = type(trainer).__name__
+    if any(_ids(row) for row in rows):
+        what = f"{kind} made ids of texts alone"
+    elif _reads(trainer) is not None and not names & set(_reads(trainer)):
+        what = f"{kind} reads no column of images"
+    elif not isinstance(getattr(trainer, "processing_class", None), Retyped):
+        what = f"The processing class of {kind} is not the policy's"
+    else:
+        return
+    raise ImageError(
+        f"{what}, and the dataset has images in {sorted(names)}: it would train without images. Expected "
+        f"processing_class=policy.tokenizer and {HOW_TO}; for RewardTrainer, rows of "
+        "processing_class.encode_prompt (docs/trainers.md)."
+    )
+
+
+def _reads(trainer: Any) -> list[str] | None:
+    """The columns that a trainer says it reads; None if it says nothing."""
+    from transformers import Trainer  # takes seconds to import, and whoever calls has it
+
+    method = type(trainer)._set_signature_columns_if_needed
+    if method is Trainer._set_signature_columns_if_needed:
+        return None
+    trainer._set_signature_columns_if_needed()  # asked again, it changes nothing
+    return trainer._signature_columns
+
+
+def _ids(row: Mapping[str, Any]) -> list[list[int]]:
+    """The columns of a row that hold ids."""
+    return [value for name, value in row.items() if name.endswith("ids") and isinstance(value, list)]

@@ -1,0 +1,80 @@
+"""Tickets of videos on their way through the native processor's own `__call__`."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..deal_images import VideoTicket
+from ..native_call import videos_kwargs_merged
+from .request import Video
+
+
+def stand_ins(videos: Sequence[VideoTicket]) -> list[np.ndarray]:
+    """For each video an array that native processors count as one, which holds its ticket."""
+    return [np.full((1, 1, 1, 1), video.ticket, dtype=np.int64) for video in videos]
+
+
+def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
+    """What the native `__call__` gets where it asks for the tensors of videos.
+
+    Args:
+        processing: A processing class.
+        videos: What `stand_ins` made, in lists of any depth.
+
+    Returns:
+        The tickets as tensors of videos, (N, 1, 1), and the texts that stand for the N videos.
+    """
+    tickets = _tickets(videos)
+    inputs = {"pixel_values_videos": torch.tensor(tickets, dtype=torch.int64).view(-1, 1, 1)}
+    return inputs, [processing.processed(ticket).replacement for ticket in tickets]
+
+
+def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int:
+    """The ticket of a video that came with a call of the processing class.
+
+    Args:
+        processing: The processing class.
+        kwargs: The arguments of the call.
+        video: The video.
+
+    Raises:
+        ImageError: If it cannot be used.
+    """
+    asked = videos_kwargs_merged(processing, kwargs)
+    return processing.state.videos.ticket(processing.native(), video, asked)
+
+
+def written_inside(media: Sequence[Any]) -> list[int | None]:
+    """Of the images and videos of a row, the tickets that its ids are to hold; None for the others."""
+    return [None if _is_beside(item) else item.ticket for item in media]
+
+
+def only_beside(carried: Sequence[Any], media: Sequence[Any]) -> list[Any]:
+    """Of what is carried for the images and videos of a row, that which goes beside its ids."""
+    return [ticket for ticket, item in zip(carried, media, strict=True) if _is_beside(item)]
+
+
+def _is_beside(item: Any) -> bool:
+    return not isinstance(item, VideoTicket) or item.beside
+
+
+def _tickets(videos: Any) -> list[int]:
+    if isinstance(videos, np.ndarray):
+        return [int(ticket) for ticket in videos.flatten()]
+    return [ticket for entry in videos for ticket in _tickets(entry)]
+
+
+def beside(conversation: list[dict]) -> list[dict]:
+    """A copy of a normalized conversation whose videos have their tickets beside the ids."""
+    return [
+        message | {"content": [_beside(block) for block in message["content"]]}
+        if message.get("content")
+        else message
+        for message in conversation
+    ]
+
+
+def _beside(block: dict) -> dict:
+    return block | {"video": block["video"].carried_beside()} if "video" in block else block

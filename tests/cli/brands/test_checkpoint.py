@@ -1,0 +1,59 @@
+"""The checkpoint made of the packages is the models that they hold."""
+
+import json
+
+import pytest
+import torch
+
+
+@pytest.fixture(scope="module")
+def checkpoint(cache, tmp_path_factory):
+    from examples.demo_brands.checkpoint import build_checkpoint
+
+    return build_checkpoint(tmp_path_factory.mktemp("brands") / "checkpoint", cache, seed=0)
+
+
+def test_no_tensor_is_missing_and_none_is_left_over(checkpoint):
+    from transformers import InternVLForConditionalGeneration
+
+    _, report = InternVLForConditionalGeneration.from_pretrained(checkpoint, output_loading_info=True)
+    assert not any(report.values()), report
+    # It would make trainers refuse weights that are float32 by now.
+    assert "quantization_config" not in (checkpoint / "config.json").read_text()
+    assert json.loads((checkpoint / "config.json").read_text())["architectures"] == [
+        "InternVLForConditionalGeneration"
+    ]
+
+
+def test_the_policy_has_the_knowledge_of_its_decoder(checkpoint):
+    from hf_vlm_rl import AutoVLMPolicy
+
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
+    assert "Paris" in policy.chat("What is the capital of France?", max_new_tokens=12)
+
+
+def test_the_tower_equals_the_onnx_graph(cache):
+    """In onnx's own evaluator, at 224 pixels, the one size the graph takes; values are about 2 in size."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+    from transformers import InternVLVisionConfig
+    from transformers.models.internvl.modeling_internvl import InternVLVisionModel
+
+    from examples.demo_brands.packages import TOWER, fetch
+    from examples.demo_brands.tower import load_graph, tower_weights, vision_config
+
+    graph = load_graph(fetch(TOWER, cache))
+    tower = InternVLVisionModel(InternVLVisionConfig(**vision_config(224))).eval()
+    tower.load_state_dict(tower_weights(graph, 224))
+    pixels = torch.randn(1, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    last = "/backbone/layernorm/Add_1_output_0"
+    end = next(index for index, node in enumerate(graph.node) if last in node.output)
+    del graph.node[end + 1 :]
+    del graph.output[:]
+    graph.output.append(onnx.helper.make_tensor_value_info(last, onnx.TensorProto.FLOAT, None))
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 14)])
+    (expected,) = ReferenceEvaluator(model).run(None, {"input_image": pixels.numpy()})
+    with torch.no_grad():
+        found = tower(pixel_values=pixels).last_hidden_state
+    assert found.shape == (1, 257, 384)
+    torch.testing.assert_close(found, torch.from_numpy(expected), atol=1e-4, rtol=0)

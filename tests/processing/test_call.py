@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from hf_vlm_rl import ImageError
+from hf_vlm_rl import ImageError, UnsupportedModelError
 from hf_vlm_rl.processing.carriers import unpack
 from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets
 
@@ -119,6 +119,10 @@ def test_missing_text_is_refused(processing):
 
 
 def test_videos_without_a_placeholder_are_refused(processing):
+    if processing.state.videos.refusal:
+        with pytest.raises(UnsupportedModelError, match=r"^Got a video\."):
+            processing(text="hi", videos=[[CAT]])
+        return
     with pytest.raises(ImageError, match=r"Row 0: 0 video placeholders .* but 1 videos"):
         processing(text="hi", videos=[[CAT]])
     with pytest.raises(ImageError, match=r"Pass a list for each row"):

@@ -232,7 +232,7 @@ def restored(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list
     Raises:
         TicketError: If a ticket is damaged or its image is gone.
     """
-    return _rows_inside(backbone.processing_class, input_ids)
+    return _rows_inside(backbone.processing_class, input_ids, iter(()))
 
 
 def _tokens(processing: Any, ticket: int, row: int) -> int:

@@ -1,4 +1,4 @@
-"""Padding of a batch that was encoded row by row."""
+"""Rows that were encoded one by one: taken from the native processor, copied, and padded to a batch."""
 
 from typing import Any
 
@@ -44,6 +44,17 @@ def pad_batch(
     return BatchFeature(
         batch, tensor_type=return_tensors, skip_tensor_conversion=["text_replacement_offsets"]
     )
+
+
+def copied(row: dict[str, Any]) -> dict[str, Any]:
+    """An encoded row with lists of its own, as padding changes them."""
+    return {key: list(values) for key, values in row.items()}
+
+
+def first_row(value: Any) -> list:
+    """The first row of what a native processor returned: lists, arrays or tensors."""
+    first = value[0]
+    return first.tolist() if hasattr(first, "tolist") else list(first)
 
 
 def _pad_row(row: list, filler: Any, length: int, side: str) -> list:

@@ -33,7 +33,7 @@ from .images.options import check_options, marked, unmarked
 from .images.stored import RowNote
 from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
-from .padding import pad_batch
+from .padding import copied, first_row, pad_batch
 from .state import ProcessingState
 from .ticket_codec import TicketCodec
 from .tokenizer_shape import TokenizerShape
@@ -140,7 +140,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             content = row, load_row(media, index, options[index], store_video)
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
-            encoded.append(_copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
+            encoded.append(copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
             before = content
         batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
         batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
@@ -312,8 +312,8 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 "row.",
                 index,
             ) from error
-        row = {key: _first(out[key]) for key in TEXT_OUTPUTS if key in out}
-        row["input_ids"] = _first(out["input_ids"])
+        row = {key: first_row(out[key]) for key in TEXT_OUTPUTS if key in out}
+        row["input_ids"] = first_row(out["input_ids"])
         row["attention_mask"] = [1] * len(row["input_ids"])
         tickets = []
         if images and self._vlm.whole:
@@ -347,14 +347,3 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             return [(ticket, None) for ticket in tickets]
         tail = self._vlm.behind(ids) if tickets else 0
         return [(ticket, tail) for ticket in tickets]
-
-
-def _copied(row: dict[str, Any]) -> dict[str, Any]:
-    """An encoded row with lists of its own, as padding changes them."""
-    return {key: list(values) for key, values in row.items()}
-
-
-def _first(value: Any) -> list:
-    first = value[0]
-    # Native processors return lists, arrays or tensors.
-    return first.tolist() if hasattr(first, "tolist") else list(first)

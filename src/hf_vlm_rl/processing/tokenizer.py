@@ -21,7 +21,7 @@ from .conversation import check_no_placeholder, fill_images, fill_videos, normal
 from .deal_images import VideoTicket, load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .erase import erased
-from .ids_tokenizer import IdsTokenizer, check_not_a_tokenizer, make_ids_tokenizer
+from .ids_tokenizer import no_text
 from .images.processed import ProcessedImage
 from .images.reference import is_image_list
 from .images.stored import RowNote, StoredVideo
@@ -67,16 +67,6 @@ class VLMTokenizer(TokenizerShape, Retyped):
         twin.__class__ = self._stock_class
         return twin
 
-    def as_tokenizer(self) -> IdsTokenizer:
-        """A tokenizer for trainers that know only texts and ids, made once; see `ids_tokenizer`.
-
-        Raises:
-            UnsupportedModelError: If the model's prompts attend in both directions (PaliGemma).
-        """
-        if self._vlm.ids_tokenizer is None:
-            self._vlm.ids_tokenizer = make_ids_tokenizer(self)
-        return self._vlm.ids_tokenizer
-
     @property
     def image_store(self):
         """The `ImageStore` that holds the images of the tickets this object emits."""
@@ -116,8 +106,7 @@ class VLMTokenizer(TokenizerShape, Retyped):
             UnsupportedModelError: If there is a video and the model takes none.
         """
         if text is None:
-            check_not_a_tokenizer(self)
-            raise ValueError("Got no text. Pass text with one placeholder per image.")
+            raise no_text(self)
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")

@@ -116,10 +116,12 @@ def test_a_variant_of_a_trainer_reads_the_column_of_images(package, name, policy
 )
 def test_asynchronous_trainers_take_no_policy(package, name, more, policy_for, tmp_path, monkeypatch):
     if importlib.util.find_spec("aiohttp") is None:  # they import it, and ask no server before they fail
-        monkeypatch.setitem(sys.modules, "aiohttp", ModuleType("aiohttp"))
+        client = ModuleType("aiohttp")
+        client.ClientError, client.ClientTimeout, client.ClientSession = OSError, object, object
+        monkeypatch.setitem(sys.modules, "aiohttp", client)
     trainer_class, config = part(package, name), part(package, name.replace("Trainer", "Config"))
     policy = policy_for(FAMILY)
-    with pytest.raises((TypeError, ValueError, OSError, ImportError)) as caught:
+    with pytest.raises((TypeError, ValueError, OSError)):
         trainer_class(
             model=policy,
             processing_class=policy.tokenizer,
@@ -127,7 +129,6 @@ def test_asynchronous_trainers_take_no_policy(package, name, more, policy_for, t
             args=config(**settings(tmp_path)),
             **more,
         )
-    print("ASYNC", name, type(caught.value), str(caught.value)[:300])
 
 
 def test_a_teacher_on_a_server(policy_for, tmp_path, monkeypatch):

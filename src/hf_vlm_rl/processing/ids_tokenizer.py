@@ -313,17 +313,14 @@ class IdsTokenizer(Retyped):
             )
 
 
-def check_not_a_tokenizer(processing: Any) -> None:
-    """Refuse a trainer that calls a processor as if it were a tokenizer.
-
-    Raises:
-        ValueError: If a trainer is calling.
-    """
+def no_text(processing: Any) -> ValueError:
+    """The error of a processor that was called without a text, as trainers do that expect a tokenizer."""
     trainer = calling_trainer()
-    if trainer is not None:
-        raise ValueError(
-            f"{type(trainer).__name__} calls {type(processing).__name__} with no text. {WRONG_KIND}"
-        )
+    if trainer is None:
+        return ValueError("Got no text. Pass text with one placeholder per image.")
+    return ValueError(
+        f"{type(trainer).__name__} calls {type(processing).__name__} with no text. {WRONG_KIND}"
+    )
 
 
 def make_ids_tokenizer(processing: Any) -> IdsTokenizer:

@@ -27,7 +27,7 @@ from .conversation import (
 from .deal_images import VideoTicket, load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .erase import erased
-from .ids_tokenizer import IdsTokenizer, check_not_a_tokenizer, make_ids_tokenizer
+from .ids_tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
 from .images.stored import RowNote
@@ -74,16 +74,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         twin.__class__ = self._stock_class
         return twin
 
-    def as_tokenizer(self) -> IdsTokenizer:
-        """A tokenizer for trainers that know only texts and ids, made once; see `ids_tokenizer`.
-
-        Raises:
-            UnsupportedModelError: If the model's prompts attend in both directions (PaliGemma).
-        """
-        if self._vlm.ids_tokenizer is None:
-            self._vlm.ids_tokenizer = make_ids_tokenizer(self)
-        return self._vlm.ids_tokenizer
-
     @property
     def image_store(self):
         """The `ImageStore` that holds the images of the tickets this object emits."""
@@ -123,8 +113,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             UnsupportedModelError: If there is a video and the model takes none.
         """
         if text is None:
-            check_not_a_tokenizer(self)
-            raise ValueError("Got no text. Pass text with one placeholder per image.")
+            raise no_text(self)
         rows = [text] if isinstance(text, str) else list(text)
         if not rows:
             raise ValueError("Got an empty list of texts. Pass at least one row.")

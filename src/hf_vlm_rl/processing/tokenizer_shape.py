@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .ids_tokenizer import WRONG_KIND
+from .ids_tokenizer import WRONG_KIND, IdsTokenizer, make_ids_tokenizer
 
 
 def _from_tokenizer(name: str) -> property:
@@ -17,6 +17,7 @@ class TokenizerShape:
     """Mixed into a processor: the attributes of its tokenizer under the same names."""
 
     tokenizer: Any
+    state: Any
 
     all_special_ids = _from_tokenizer("all_special_ids")
     all_special_tokens = _from_tokenizer("all_special_tokens")
@@ -43,6 +44,16 @@ class TokenizerShape:
     unk_token = _from_tokenizer("unk_token")
     unk_token_id = _from_tokenizer("unk_token_id")
     vocab_size = _from_tokenizer("vocab_size")
+
+    def as_tokenizer(self) -> IdsTokenizer:
+        """A tokenizer for trainers that know only texts and ids, made once; see `ids_tokenizer`.
+
+        Raises:
+            UnsupportedModelError: If the model's prompts attend in both directions (PaliGemma).
+        """
+        if self.state.ids_tokenizer is None:
+            self.state.ids_tokenizer = make_ids_tokenizer(self)
+        return self.state.ids_tokenizer
 
     @property
     def backend_tokenizer(self) -> Any:

@@ -256,6 +256,22 @@ def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_matrix_products_of_less_precision_share_all_the_same(family, policy_for):
+    policy = policy_for(family)
+    batch = group(policy, prompts(family))
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with torch.no_grad():
+            with_sharing(policy, True)(**batch, use_cache=False)
+            policy.generate(**batch, max_new_tokens=1)
+    finally:
+        torch.set_float32_matmul_precision(before)
+    report = policy.sharing_report()
+    assert (report["way"], report["not_shared"]) == ("packed", {})
+
+
 def test_the_gate_leaves_batches_alone_that_have_little_in_common(policy_for):
     policy = policy_for("internvl")
     mirrored = one_image()

@@ -13,15 +13,15 @@ from transformers import DynamicCache
 
 from ..eval_mode import evaluating
 from .prefix_cache import OtherKeys, share_prompts
-from .self_check import TOLERANCE, TOLERANCE_HALF
+from .self_check import tolerance
 
 # Which of two prompts each row continues, and how the prompts are padded.
 PROMPT = (0, 1, 0)
 PADDING = (2, 0)
 LENGTH = 6
 
-# Largest difference in float32 that a prompt's last token may have, as a share of the largest hidden state.
-STEP_TOLERANCE = 2e-5
+# Largest difference that a prompt's last token may have, as a share of the largest hidden state.
+STEP_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 
 
 def step_disagreement(decoder: nn.Module) -> str | None:
@@ -40,7 +40,7 @@ def step_disagreement(decoder: nn.Module) -> str | None:
         expected = _run(decoder, ids[rows], mask[rows], DynamicCache(config=decoder.config)).last_hidden_state
     expected = expected[:, -1:].float()
     difference = ((found - expected).abs().max() / expected.abs().max()).item()
-    allowed = STEP_TOLERANCE if decoder.dtype in TOLERANCE else TOLERANCE_HALF
+    allowed = tolerance(decoder.dtype, STEP_TOLERANCE)
     if difference <= allowed:
         return None
     return (
@@ -70,7 +70,7 @@ def disagreement(decoder: nn.Module) -> str | None:
             return f"{type(error).__name__}: {error}"
         expected = _step(decoder, step, mask[prompt], _filled(decoder, ids[prompt], mask[prompt]))
     difference = ((found - expected).abs().max() / expected.abs().max()).item()
-    allowed = TOLERANCE.get(decoder.dtype, TOLERANCE_HALF)
+    allowed = tolerance(decoder.dtype)
     if difference <= allowed:
         return None
     return (

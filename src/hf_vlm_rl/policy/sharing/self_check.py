@@ -20,6 +20,18 @@ TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 TOLERANCE_HALF = 0.1
 
 
+def tolerance(dtype: torch.dtype, full: dict[torch.dtype, float] = TOLERANCE) -> float:
+    """What rounding may make of a difference, as a share of the largest value.
+
+    Args:
+        dtype: Of the numbers.
+        full: What it may make of dtypes that are multiplied in full precision; others have `TOLERANCE_HALF`.
+    """
+    if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":  # TF32, or bfloat16
+        return TOLERANCE_HALF
+    return full.get(dtype, TOLERANCE_HALF)
+
+
 def disagreement(decoder: nn.Module, way: str) -> str | None:
     """Why a decoder must not share in some way: it differs from its plain forward. None if it does not.
 
@@ -39,7 +51,7 @@ def disagreement(decoder: nn.Module, way: str) -> str | None:
         except Exception as error:  # a model that nobody has seen may do anything with what it is given
             return f"{type(error).__name__}: {error}"
     difference = ((shared - plain).abs().max() / plain.abs().max()).item()
-    allowed = TOLERANCE.get(embeddings.dtype, TOLERANCE_HALF)
+    allowed = tolerance(embeddings.dtype)
     if difference <= allowed:
         return None
     return (

@@ -161,6 +161,7 @@ def test_other_columns_stay_and_other_rows_too(processing_for):
             {"prompt": [{"role": "user", "content": [{"type": "image"}]}], "images": [CAT, CAT]},
             "1 empty image",
         ),
+        ({"prompt": user("What?"), "videos": ["clip.mp4"]}, "a column of videos. Texts carry images"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -4,6 +4,7 @@ import ast
 import importlib
 import sys
 import warnings
+from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -117,6 +118,7 @@ def test_a_variant_of_a_trainer_reads_the_column_of_images(package, name, policy
 def test_asynchronous_trainers_take_no_policy(package, name, more, policy_for, tmp_path, monkeypatch):
     if importlib.util.find_spec("aiohttp") is None:  # they import it, and ask no server before they fail
         client = ModuleType("aiohttp")
+        client.__spec__ = ModuleSpec("aiohttp", None)
         client.ClientError, client.ClientTimeout, client.ClientSession = OSError, object, object
         monkeypatch.setitem(sys.modules, "aiohttp", client)
     trainer_class, config = part(package, name), part(package, name.replace("Trainer", "Config"))

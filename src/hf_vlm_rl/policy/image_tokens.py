@@ -47,7 +47,7 @@ def read_images(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, b
         log-probs with those of the scores in `generate`.
     """
     clean, rows = restored(backbone, input_ids)
-    places = clean == backbone.processing_class.state.placeholder_id
+    places = backbone.processing_class.state.marks(clean)
     return places, any(row.tail is not None for row in rows)
 
 

@@ -22,7 +22,7 @@ from .encoded_rows import checked
 from .images.read import load_rgb
 from .text_backend import TextBackend
 from .text_tickets import TextTickets
-from .ticket_rows import carry, image_of
+from .ticket_rows import NO_VIDEOS, carry, image_of
 from .ticket_texts import HOW_TO, TicketTexts
 
 # What may be asked of a text with images; anything else would be about the text before they were expanded.
@@ -106,9 +106,8 @@ class IdsTokenizer(Retyped):
         Args:
             input_ids: L ids with tickets.
         """
-        placeholder = self._processing.state.placeholder_id
-        clean = self._processing.codec.erase(list(input_ids))
-        return [IGNORED if token == placeholder else token for token in clean]
+        codec = self._processing.codec
+        return [IGNORED if token in codec.placeholders else token for token in codec.erase(list(input_ids))]
 
     def pad(self, encoded_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The stock `pad`. Rows of `encode_prompt` are first compared with their checksums."""
@@ -218,6 +217,8 @@ class IdsTokenizer(Retyped):
         store, blocks = self._processing.state.store, []
         for block in message["content"]:
             text = block.get("text") if block.get("type") == "text" else None
+            if block.get("type") not in ("image", "text"):
+                raise ImageError(f"Got a block of type {block.get('type')!r}. {NO_VIDEOS}", row)
             if block.get("type") == "image":
                 tickets.append(self._ticket_of(block, row))
                 blocks.append(image_of(store, tickets[-1]))

@@ -9,6 +9,11 @@ from .conversation import fill_images, normalize
 from .images.reference import column_images
 from .images.store import ImageStore
 
+NO_VIDEOS = (
+    "Texts carry images alone. Expected text and image blocks; videos go to trainers of encode_prompt, and "
+    "to those that take policy.processing_class."
+)
+
 
 def image_of(store: ImageStore, ticket: int) -> dict[str, Any]:
     """The block of a message that a ticket stands for."""
@@ -28,6 +33,8 @@ def carry(row: Mapping[str, Any], mark: Callable[[Any], str], placeholder: str) 
     Raises:
         ImageError: If images and places differ in number.
     """
+    if row.get("video") or row.get("videos"):
+        raise ImageError(f"Got a column of videos. {NO_VIDEOS}")
     images = column_images(row)
     texts = {name: value for name, value in row.items() if name not in IMAGE_COLUMNS}
     heads = _heads(texts) if images else ()
@@ -87,7 +94,7 @@ def _joined(content: list[Mapping[str, Any]], mark: Callable[[Any], str]) -> str
         elif block.get("type") == "text":
             parts.append(block.get("text") or "")
         else:
-            raise ImageError(f"Got a block of type {block.get('type')!r}. Expected text and image blocks.")
+            raise ImageError(f"Got a block of type {block.get('type')!r}. {NO_VIDEOS}")
     return "".join(parts)
 
 

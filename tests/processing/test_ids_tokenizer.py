@@ -62,6 +62,32 @@ def test_its_ids_are_those_of_the_processing_class_with_the_tickets_inside(token
         assert images(tokenizer, ids) == [CAT.tobytes(), COFFEE.tobytes()]
 
 
+OPTIONS = {"qwen2_5_vl": {"min_pixels": 7840, "max_pixels": 10976}, "internvl": {"max_num": 2}}
+
+
+@pytest.mark.parametrize("family", OPTIONS, indirect=True)
+def test_options_of_an_image_travel_in_its_mark(tokenizer, family):
+    processing = tokenizer.processing_class
+    options = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
+    block = {"type": "image", "image": COFFEE, **OPTIONS[family]}
+    conversation = user(block, QUESTION)
+    native = processing.apply_chat_template([conversation], **options)["input_ids"][0]
+    plain = processing.apply_chat_template([user(COFFEE, QUESTION)], **options)["input_ids"][0]
+    row = tokenizer.with_tickets({"prompt": conversation})
+    ids = tokenizer.apply_chat_template(row["prompt"], **options)["input_ids"]
+    assert clean(tokenizer, ids) == list(native)
+    assert len(ids) < len(plain)
+    with pytest.raises(ImageError, match="which a text cannot carry"):
+        tokenizer(tokenizer.decode(ids))
+
+
+@pytest.mark.parametrize("family", OPTIONS, indirect=True)
+def test_unknown_options_of_an_image_are_refused(tokenizer):
+    block = {"type": "image", "image": COFFEE, "size": 7}
+    with pytest.raises(ImageError, match="got 'size' beside an image"):
+        tokenizer.with_tickets({"prompt": user(block, QUESTION)})
+
+
 def test_text_without_images_is_what_the_native_tokenizer_makes_of_it(tokenizer):
     native = tokenizer.processing_class.tokenizer
     texts = ["What is it?", "Two rows, of two lengths."]

@@ -19,10 +19,12 @@ from ..errors import ImageError, UnsupportedModelError
 from .callers import calling_trainer, columns_of_images, server_setting
 from .conversation import normalize
 from .encoded_rows import checked
+from .images.options import check_options, options_of
 from .images.read import load_rgb
+from .images.reference import payload
 from .text_backend import TextBackend
 from .text_tickets import TextTickets
-from .ticket_rows import NO_VIDEOS, carry, image_of
+from .ticket_rows import ASKED_OPTIONS, NO_VIDEOS, carry, image_of
 from .ticket_texts import HOW_TO, TicketTexts
 
 # What may be asked of a text with images; anything else would be about the text before they were expanded.
@@ -252,7 +254,10 @@ class IdsTokenizer(Retyped):
         return self._marks.write(self._put(image))
 
     def _put(self, image: Any) -> int:
-        return self._processing.state.store.put(load_rgb(image), keep=True)
+        state, options = self._processing.state, options_of(image)
+        check_options(options, state.family, self._processing.native_image_processor)
+        asked = {ASKED_OPTIONS: options} if options else None
+        return state.store.put(load_rgb(payload(image) if options else image), asked, keep=True)
 
     def _encode_with_images(self, kwargs: dict[str, Any]) -> BatchEncoding:
         text = kwargs.pop("text")

@@ -6,6 +6,7 @@ from typing import Any
 from ..errors import ImageError
 from .callers import IMAGE_COLUMNS
 from .conversation import fill_images, normalize
+from .images.options import with_image_options
 from .images.reference import column_images
 from .images.store import ImageStore
 
@@ -15,9 +16,26 @@ NO_VIDEOS = (
 )
 
 
+# Under which name a ticket in a text keeps the options of its image, as they were asked for.
+ASKED_OPTIONS = "asked"
+
+
 def image_of(store: ImageStore, ticket: int) -> dict[str, Any]:
-    """The block of a message that a ticket stands for."""
-    return {"type": "image", "image": store.get(ticket).image}
+    """The block of a message that a ticket stands for.
+
+    Raises:
+        ImageError: If its image was processed with options that no block can ask for.
+    """
+    stored = store.get(ticket)
+    options = dict(stored.options)
+    asked = options.pop(ASKED_OPTIONS, {})
+    options.pop("alone", None)  # found again when the image is processed again
+    if options:
+        raise ImageError(
+            f"An image in these ids was processed with {options}, which a text cannot carry. Expected rows "
+            "of with_tickets, whose texts carry what an image asks for, or the processor's own settings."
+        )
+    return {"type": "image", "image": with_image_options(stored.image, asked)}
 
 
 def carry(row: Mapping[str, Any], mark: Callable[[Any], str], placeholder: str) -> dict[str, Any]:

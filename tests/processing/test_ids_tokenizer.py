@@ -62,7 +62,7 @@ def test_its_ids_are_those_of_the_processing_class_with_the_tickets_inside(token
         assert images(tokenizer, ids) == [CAT.tobytes(), COFFEE.tobytes()]
 
 
-OPTIONS = {"qwen2_5_vl": {"min_pixels": 7840, "max_pixels": 10976}, "internvl": {"max_num": 2}}
+OPTIONS = {"qwen2_5_vl": {"min_pixels": 25088, "max_pixels": 31360}, "internvl": {"max_num": 2}}
 
 
 @pytest.mark.parametrize("family", OPTIONS, indirect=True)
@@ -76,7 +76,7 @@ def test_options_of_an_image_travel_in_its_mark(tokenizer, family):
     row = tokenizer.with_tickets({"prompt": conversation})
     ids = tokenizer.apply_chat_template(row["prompt"], **options)["input_ids"]
     assert clean(tokenizer, ids) == list(native)
-    assert len(ids) < len(plain)
+    assert len(ids) != len(plain)
     with pytest.raises(ImageError, match="which a text cannot carry"):
         tokenizer(tokenizer.decode(ids))
 

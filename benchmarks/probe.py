@@ -7,6 +7,7 @@ import ctypes
 import functools
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -55,7 +56,9 @@ class Probe(TrainerCallback):
         base = model.get_base_model()
         base.register_forward_hook(self._keep_logits)
         base.generate = self._timed("rollout", self._replayable(base.generate))
-        processor.image_processor.preprocess = self._timed("preprocess", processor.image_processor.preprocess)
+        # A processing class's own gives tickets.
+        images = getattr(processor, "native_image_processor", None) or processor.image_processor
+        images.preprocess = self._timed("preprocess", images.preprocess)
         trainer.compute_loss = self._forward(trainer.compute_loss)
         trainer.accelerator.backward = self._backward(trainer.accelerator.backward)
         trainer.remove_callback(PrinterCallback)
@@ -107,7 +110,8 @@ class Probe(TrainerCallback):
             if self.weigh:
                 self.logits = None  # those of an earlier forward
                 self._start()
-            self.real = next((each["completion_mask"] for each in args if "completion_mask" in each), None)
+            inputs = kwargs.get("inputs", args[-1])  # of compute_loss(model, inputs, ...)
+            self.real = inputs.get("completion_mask") if isinstance(inputs, Mapping) else None
             return timed(*args, **kwargs)
 
         return forward

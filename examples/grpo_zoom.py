@@ -35,11 +35,8 @@ warnings.filterwarnings("ignore", category=FutureWarning)  # of TRL's own calls
 
 def is_right(completions, answer, **_):
     """1.0 where the last turn is the digit and nothing else."""
-    last = [messages[-1] for messages in completions]
-    return [
-        float(message["role"] == "assistant" and message["content"].strip() == digit)
-        for message, digit in zip(last, answer, strict=True)
-    ]
+    last = [(messages[-1]["role"], messages[-1]["content"].strip()) for messages in completions]
+    return [float(said == ("assistant", digit)) for said, digit in zip(last, answer, strict=True)]
 
 
 splits = load_splits({"warm_up": 600, "graded": 1500, "held_out": options.held_out}, options.seed)

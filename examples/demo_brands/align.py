@@ -19,7 +19,7 @@ def tower_features(policy, images: Sequence, batch_size: int = BATCH) -> torch.T
     features = []
     for start in tqdm(range(0, len(images), batch_size), desc="vision tower"):
         batch = list(images[start : start + batch_size])
-        native = policy.processing_class.image_processor(images=batch, return_tensors="pt")
+        native = policy.processing_class.native_image_processor(images=batch, return_tensors="pt")
         hidden = model.vision_tower(pixel_values=native["pixel_values"]).last_hidden_state[:, 1:]
         side = int(hidden.shape[1] ** 0.5)
         grid = hidden.reshape(len(batch), side, side, -1)

@@ -39,7 +39,7 @@ def pack(
     ]
     return {
         "pixel_values": torch.tensor(rows, dtype=torch.uint8).view(len(rows), WIDTH),
-        "image_grid_thw": torch.tensor([[1, 1, length] for length in lengths]).view(len(lengths), 3),
+        "image_grid_thw": torch.tensor([[1, 1, length] for length in lengths], dtype=torch.int64).view(-1, 3),
     }
 
 

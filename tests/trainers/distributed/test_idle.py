@@ -21,11 +21,12 @@ def test_without_images_every_weight_that_images_train_has_gradient_zero(family,
     processing = policy.processing_class
     images = images_of([*one_image(), *two_images()])
     tickets = [processing.image_store.put(image) for image in images]
-    features, none = encode_images(policy.base_model, processing, tickets)
+    encoded, none = encode_images(policy.base_model, processing, tickets)
+    features = encoded["image"]
     layers = [features.pooler_output, *(features.get("deepstack_features") or [])]
     expected = gradients(policy, sum(tensor.sum() for layer in layers for tensor in layer))
     nothing, idle = encode_images(policy.base_model, processing, [])
-    assert (none, nothing) == (None, None)
+    assert (none, nothing) == (None, {})
     found = gradients(policy, idle)
     assert found.keys() == expected.keys()
     assert all(not value.any() for value in found.values())

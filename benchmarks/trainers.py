@@ -332,8 +332,12 @@ def _differences(stock: Probe, ours: Probe) -> tuple[float | None, float, float]
 def _of_completions(probe: Probe) -> Iterator[torch.Tensor]:
     """The logits of each row that its completion is read from; padding has any."""
     for row, logits in enumerate(probe.logits):
-        real = None if probe.real is None else probe.real[row].bool()
-        yield logits if real is None else logits[-len(real) - 1 : -1][real]
+        if probe.real is None:
+            yield logits
+        else:
+            before = logits[:-1]  # each token is read from the one before it
+            real = probe.real[row, -len(before) :].bool()
+            yield before[-len(real) :][real]
 
 
 def line(measured: Measured) -> str:

@@ -71,6 +71,8 @@ class FakeGeneration:
         if isinstance(model, PeftModel):
             model = copy.deepcopy(model).merge_and_unload()
         self.weights = copy.deepcopy(model).eval()
+        for module in self.weights.modules():
+            vars(module).pop("forward", None)  # a wrapper of a trainer's, around the forward of the original
 
     def generate(self, prompts, images, num_generations, profiler=None):
         assert self.llm.encoder_cache_is_fresh, "features of older weights"

@@ -102,3 +102,16 @@ def test_other_images_give_other_log_probs(family, policy_for, tmp_path):
         chosen.append(logs(trainer, "logps/chosen", "logps/rejected")[0])
     assert chosen[0] == chosen[2]
     assert chosen[0] != chosen[1]
+
+
+@pytest.mark.parametrize("cells", [lambda image: [image], lambda image: [image, cat()]], ids=["one", "two"])
+def test_a_column_that_it_does_not_read_is_refused(cells, policy_for, tmp_path):
+    # It reads `image`; with `images` it would ask about images that nobody sees.
+    policy = policy_for("qwen2_5_vl")
+    trainer = online_dpo(policy, [woman(), cup()], tmp_path)
+    trainer.train_dataset = Dataset.from_list(
+        [{"prompt": user("What is it?"), "images": cells(image)} for image in (woman(), cup())]
+    )
+    with pytest.raises(ValueError, match=r"batch with images in \['images'\].*policy\.tokenizer"):
+        trainer.train()
+    assert trainer.state.global_step == 0

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .trainer_checks import check_columns, check_readers
+from .trainer_checks import check_batch, check_columns, check_readers
 
 # After so many batches of training without one image, images probably get lost on the way.
 PATIENCE = 8
@@ -43,6 +43,7 @@ class ImageWatch:
             return
         if self.batches == 0:
             check_columns(state.placeholder_id)
+        check_batch()
         self.batches += 1
         if self.batches == PATIENCE:
             self.batches = None

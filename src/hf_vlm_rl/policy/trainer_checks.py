@@ -7,7 +7,7 @@ from torch import nn
 
 from .._retype import Retyped
 from ..errors import ImageError, TicketError
-from ..processing.callers import IMAGE_COLUMNS, calling_trainer
+from ..processing.callers import IMAGE_COLUMNS, calling_batch, calling_trainer
 from ..processing.ticket_texts import HOW_TO
 
 # Of a dataset with a column of images, so many rows are looked at for images inside their ids.
@@ -67,6 +67,31 @@ def check_columns(placeholder: int) -> None:
         f"processing_class=policy.tokenizer and {HOW_TO}; for RewardTrainer, rows of "
         "processing_class.encode_prompt (docs/trainers.md)."
     )
+
+
+def check_batch() -> None:
+    """Refuse a calling trainer whose batch has images that it gave the model none of.
+
+    Raises:
+        ImageError: If a row of its batch has an image; the model's ids have none, as the caller knows.
+    """
+    batch = calling_batch() or {}
+    names = [name for name in IMAGE_COLUMNS if any(_has_images(row) for row in _rows(batch.get(name)))]
+    if names:
+        raise ImageError(
+            f"{type(calling_trainer()).__name__} has a batch with images in {names} and gave the model none "
+            "of them: it would train without images. Expected a column that this trainer reads, or "
+            f"processing_class=policy.tokenizer and {HOW_TO} (docs/trainers.md)."
+        )
+
+
+def _rows(column: Any) -> list:
+    return list(column) if isinstance(column, list | tuple) else []
+
+
+def _has_images(images: Any) -> bool:
+    """Whether a row's cell, a list of images or one, has any."""
+    return bool(images) if isinstance(images, list | tuple) else images is not None
 
 
 def _reads(trainer: Any) -> list[str] | None:

@@ -53,8 +53,7 @@ class Probe(TrainerCallback):
         model = trainer.accelerator.unwrap_model(trainer.model)
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._device = self._parameters[0].device
-        base = model.get_base_model()
-        base.register_forward_hook(self._keep_logits)
+        base = self._base = model.get_base_model()
         base.generate = self._timed("rollout", self._replayable(base.generate))
         # A processing class's own gives tickets.
         images = getattr(processor, "native_image_processor", None) or processor.image_processor
@@ -107,12 +106,18 @@ class Probe(TrainerCallback):
 
         @functools.wraps(compute_loss)
         def forward(*args, **kwargs):
-            if self.weigh:
-                self.logits = None  # those of an earlier forward
-                self._start()
             inputs = kwargs.get("inputs", args[-1])  # of compute_loss(model, inputs, ...)
             self.real = inputs.get("completion_mask") if isinstance(inputs, Mapping) else None
-            return timed(*args, **kwargs)
+            if not self.weigh:
+                return timed(*args, **kwargs)
+            self.logits = None  # those of an earlier forward
+            self._start()
+            # No hook is on the model while it samples: finished rows leave no batch that a hook looks at.
+            watch = self._base.register_forward_hook(self._keep_logits)
+            try:
+                return timed(*args, **kwargs)
+            finally:
+                watch.remove()
 
         return forward
 

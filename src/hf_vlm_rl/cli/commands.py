@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from . import check, clean, convert, demo, plan, push, trl
+from . import check, clean, convert, demo, plan, push, tiny, trl
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "eval": (evaluation, "rewards of a model or adapter on a dataset"),
     "plan": (plan, "the memory of a GRPO run, and settings that fit a GPU"),
     "push": (push, "an adapter and its card to the Hub"),
+    "tiny": (tiny, "a checkpoint of random weights, to try data and scripts with"),
     "trl": (trl, "a TRL script, with models loaded as policies"),
 }
 

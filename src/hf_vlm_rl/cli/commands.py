@@ -2,12 +2,13 @@
 
 import argparse
 import inspect
+import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from . import check, clean, convert, demo, plan, push, tiny, trl
+from . import check, clean, convert, demo, env, plan, push, tiny, trl
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -22,6 +23,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "clean": (clean, "remove images that no run used for some time"),
     "convert": (convert, "InternVL's original format to transformers'"),
     "demo": (demo, "a tiny model learns to read digits, on a CPU"),
+    "env": (env, "versions and device, for a report of an error"),
     "eval": (evaluation, "rewards of a model or adapter on a dataset"),
     "plan": (plan, "the memory of a GRPO run, and settings that fit a GPU"),
     "push": (push, "an adapter and its card to the Hub"),
@@ -39,7 +41,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    options = build_parser().parse_args(argv)
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    options = parser.parse_args(argv)
     command, _ = COMMANDS[options.command]
     try:
         return command.run(options) or 0

@@ -4,6 +4,7 @@ import argparse
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
@@ -27,7 +28,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "eval": (evaluation, "rewards of a model or adapter on a dataset"),
     "plan": (plan, "the memory of a GRPO run, and settings that fit a GPU"),
     "push": (push, "an adapter and its card to the Hub"),
-    "tiny": (tiny, "a checkpoint of random weights, to try data and scripts with"),
+    "tiny": (tiny, "a tiny checkpoint of random weights, to try with"),
     "trl": (trl, "a TRL script, with models loaded as policies"),
 }
 
@@ -48,6 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         argcomplete.autocomplete(parser)
     options = parser.parse_args(argv)
     command, _ = COMMANDS[options.command]
+    # Old names of transformers' that PEFT and TRL call; whoever runs a command can do nothing about it.
+    warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated")
     try:
         return command.run(options) or 0
     except (ImportError, OSError, ValueError) as error:

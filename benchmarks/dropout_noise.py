@@ -25,8 +25,8 @@ import torch
 from peft import get_peft_model
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.families.tiny import write_checkpoint
 from tests.images import photo
-from tests.tiny import build
 
 GROUP = 8
 ADVANTAGES = torch.linspace(-1.5, 1.5, GROUP)
@@ -44,7 +44,9 @@ def policy_with(
 ) -> tuple[Any, dict[str, torch.Tensor]]:
     """A policy with a random adapter, and a batch of one prompt with `GROUP` completions of `tokens`."""
     with tempfile.TemporaryDirectory() as directory:
-        policy = AutoVLMPolicy.from_pretrained(build(family, Path(directory)), dtype="float32", sharing=True)
+        policy = AutoVLMPolicy.from_pretrained(
+            write_checkpoint(family, Path(directory)), dtype="float32", sharing=True
+        )
     question = [
         {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it? " * words}]}
     ]

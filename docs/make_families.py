@@ -120,7 +120,7 @@ def boxes(family: Any) -> str:
 def facts(model_type: str) -> tuple[Any, str]:
     """The whole family of a class, and how its rows share prompts, or why not."""
     from hf_vlm_rl import AutoVLMPolicy
-    from tests.tiny import recipe
+    from hf_vlm_rl.families.tiny import recipe
 
     made = recipe(model_type)
     policy = AutoVLMPolicy.from_config(made.config, made.processor)
@@ -133,8 +133,9 @@ def page() -> str:
     """The text of docs/families.md."""
     sys.path.insert(0, str(ROOT))
     from hf_vlm_rl.families import FAMILIES
+    from hf_vlm_rl.families.tiny import WITHOUT_POLICY
     from tests.conformance.cases import EXCEPTIONS
-    from tests.conformance.every import CLAIMED, REFUSED, VIDEO_CLASSES, WITHOUT_ROUTER_LOSS
+    from tests.conformance.every import CLAIMED, VIDEO_CLASSES, WITHOUT_ROUTER_LOSS
 
     lines = []
     for model_type in [*FAMILIES, *sorted(set(CLAIMED) - set(FAMILIES))]:
@@ -148,7 +149,7 @@ def page() -> str:
         cells = (f"`{model_type}`", row, shares, videos, options, boxes(family), special)
         lines.append(f"| {' | '.join(cells)} |\n")
     lines.append(REST)
-    lines += [f"| `{name}` | {why} |\n" for name, why in sorted((UNSUPPORTED | REFUSED).items())]
+    lines += [f"| `{name}` | {why} |\n" for name, why in sorted((UNSUPPORTED | WITHOUT_POLICY).items())]
     notes = ["\n## Where the contract does not hold\n\n"]
     for clause, reasons in EXCEPTIONS.items():
         notes += [f"- {clause}: `{family}` - {reason}.\n" for family, reason in reasons.items()]

@@ -23,9 +23,9 @@ from hypothesis import settings
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
+from hf_vlm_rl.families.tiny import write_checkpoint
 from hf_vlm_rl.processing.images.store import default_store
 from tests.loading.adapters.models import write_adapter
-from tests.tiny import build
 
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
@@ -56,7 +56,7 @@ def _ranks():
 def checkpoint(tmp_path_factory):
     """`checkpoint(family)`: the directory of that family's tiny random checkpoint."""
     base = tmp_path_factory.mktemp("checkpoints")
-    return functools.cache(lambda family: build(family, base / family))
+    return functools.cache(lambda family: write_checkpoint(family, base / family))
 
 
 @pytest.fixture(scope="session")

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
-from tests.tiny import auto_class, recipe
-from tests.tiny.weights import randomise
+from hf_vlm_rl.families.tiny import auto_class, recipe
+from hf_vlm_rl.families.tiny.weights import randomise
 
 from ..models import picture, policy_of
 

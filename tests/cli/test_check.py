@@ -8,8 +8,8 @@ import warnings
 import pytest
 
 from hf_vlm_rl.cli import main
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 
 @pytest.fixture

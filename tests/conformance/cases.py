@@ -1,7 +1,7 @@
 """Rows that every family is tested on, and where a clause cannot hold for one."""
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 ALL = FAMILIES
 

@@ -9,9 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.images import photo
-from tests.tiny import NEWER
 
 from .cases import ALL, native, tickets, user
+from .every import NEWER
 
 # Of the largest logit. Packed and padded batches sum in other orders.
 TOLERANCE = 2e-5

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError, UnsupportedModelError
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.videos import asked, image, moving, native, video
 
 from .cases import tickets

@@ -7,8 +7,8 @@ from pathlib import Path
 import trl
 from datasets import Dataset
 
+from hf_vlm_rl.families.tiny import write_checkpoint
 from tests.images import photo
-from tests.tiny import build
 
 SHORT = {
     "use_cpu": True,
@@ -36,7 +36,7 @@ def photo_file(path: str = "photo.jpg", name: str = "coffee") -> None:
 
 def model_at(path: str, family: str = "qwen2_5_vl") -> None:
     """Write a family's tiny checkpoint where a page has a model."""
-    build(family, Path(path))
+    write_checkpoint(family, Path(path))
 
 
 def user(text: str) -> list[dict]:

@@ -57,7 +57,8 @@ def test_the_command_line_is_right(page, words):
 def test_every_command_has_a_section():
     text = PAGES["docs/command-line.md"].read_text()
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == sorted(
-        cli.COMMANDS, key=["check", "plan", "demo", "eval", "convert", "push", "clean", "trl"].index
+        cli.COMMANDS,
+        key=["tiny", "check", "plan", "demo", "eval", "convert", "push", "clean", "trl", "env"].index,
     )
 
 

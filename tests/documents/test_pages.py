@@ -6,9 +6,9 @@ from importlib.util import module_from_spec, spec_from_file_location
 import pytest
 
 import hf_vlm_rl
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.conformance.every import CLAIMED
 from tests.documents.pages import PAGES, ROOT, blocks
-from tests.tiny import FAMILIES
 
 ALL = pytest.mark.parametrize("name", PAGES)
 

@@ -10,9 +10,9 @@ import torch
 from packaging.version import Version
 from trl import GRPOConfig
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.documents.pages import PAGES, ROOT
 from tests.images import photo
-from tests.tiny import FAMILIES
 from tests.trainers.runs import by_ids, grpo, mixture, user
 
 PAGE = PAGES["docs/troubleshooting.md"].read_text()

@@ -127,6 +127,15 @@ def test_other_trainers_evaluate_too_and_log_without_reporters(policy_for, tmp_p
         _ = evaluation.comparison
 
 
+@pytest.mark.parametrize("quiet", [True, False])
+def test_a_bar_shows_where_the_trainers_own_does(quiet, policy_for, tmp_path, capsys):
+    trainer = sft(policy_for("internvl"), train_rows("internvl"), tmp_path, disable_tqdm=quiet)
+    evaluation = EvaluationCallback(mixture()[:1], short, **OPTIONS)
+    evaluation.on_train_begin(trainer.args, trainer.state, trainer.control, trainer.model)
+    assert list(evaluation.results) == [0]
+    assert ("evaluating" in capsys.readouterr().err) == (not quiet)
+
+
 def test_a_run_with_reporters_that_will_get_nothing_is_warned_about(policy_for, tmp_path, caplog):
     trainer = trainer_for(policy_for("internvl"), tmp_path, max_steps=1)
     trainer.args.report_to = ["wandb"]

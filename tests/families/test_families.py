@@ -10,9 +10,8 @@ import textwrap
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy, VLMFamily, register_family
-from hf_vlm_rl.families import FAMILIES
+from hf_vlm_rl.families import FAMILIES, tiny
 from hf_vlm_rl.families.registry import family_for, is_built_in
-from tests import tiny
 
 NEW = VLMFamily("my_vlm", vision=("model.eyes",))
 

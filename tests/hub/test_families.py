@@ -2,8 +2,8 @@
 
 import pytest
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.hub.leaks import check_leaks
-from tests.tiny import FAMILIES
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,11 +10,11 @@ from peft import get_peft_model
 from transformers import BitsAndBytesConfig
 
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
+from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.loading.quantization import decoder_only
 from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
 from tests.loading.internvl_chat.originals import write_original
 from tests.mixtures import DECODERS
-from tests.tiny import FAMILIES
 
 from .adapters.models import EIGHT, FOUR, encoded, kinds, logits, quantised
 

@@ -10,9 +10,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError
 from hf_vlm_rl.cli import main
+from hf_vlm_rl.families.tiny import recipe
+from hf_vlm_rl.families.tiny.weights import randomise
 from tests.conformance.cases import native, no_image, one_image, tickets, two_images
-from tests.tiny import recipe
-from tests.tiny.weights import randomise
 
 # One image a tower call in stock, another grouping here.
 ATOL = 2e-5

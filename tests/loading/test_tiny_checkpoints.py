@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
+from hf_vlm_rl.families.tiny import EVERY, auto_class, recipe
 from tests.images import photo
-from tests.tiny import EVERY, auto_class, recipe
 
 MOST_PARAMETERS = 1_000_000
 MOST_TOKENS = 120

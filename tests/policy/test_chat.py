@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.conformance.cases import tickets, user
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 from ..loading.adapters.models import CAT
 

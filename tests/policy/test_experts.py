@@ -9,10 +9,10 @@ from peft import PeftModel, get_peft_model
 from torch import nn
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.families.tiny import auto_class, recipe
 from hf_vlm_rl.policy.experts import fused_experts, routers
 from tests.loading.adapters.models import encoded, logits
 from tests.mixtures import DECODERS, MIXTURES
-from tests.tiny import auto_class, recipe
 
 # Two layers, one adapter each: differences of a merge are rounding of weights of about one.
 MERGED = 1e-3

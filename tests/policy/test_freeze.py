@@ -5,8 +5,8 @@ import itertools
 import pytest
 import torch
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.policy.parts import below, part_of
-from tests.tiny import FAMILIES
 
 from ..loading.adapters.models import encoded
 

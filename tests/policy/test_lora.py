@@ -5,7 +5,7 @@ import torch
 from peft import PeftModel, get_peft_model
 from torch import nn
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 
 from ..loading.adapters.models import encoded, logits
 

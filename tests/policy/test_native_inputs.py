@@ -10,9 +10,8 @@ from transformers import AutoConfig, AutoProcessor
 from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
 from hf_vlm_rl.cli.check import facts
 from hf_vlm_rl.errors import SelfCheckError
-from hf_vlm_rl.families import VLMFamily
+from hf_vlm_rl.families import VLMFamily, tiny
 from hf_vlm_rl.loading.stock import complete_family, skeleton
-from tests import tiny
 from tests.conformance.cases import native, no_image, one_image, tickets, two_images, user
 from tests.images import photo
 

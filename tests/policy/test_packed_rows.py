@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from hf_vlm_rl import TicketError
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.processing.prompts import CAT, COFFEE
-from tests.tiny import FAMILIES
 
 CAUSAL = tuple(family for family in FAMILIES if family != "paligemma")
 

@@ -8,8 +8,8 @@ import torch
 from peft import get_peft_model
 from torch import nn
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.processing.prompts import CAT, user
-from tests.tiny import FAMILIES
 
 PROJECTED = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3", "idefics3")
 

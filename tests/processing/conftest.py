@@ -3,7 +3,7 @@
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.processing.prompts import CAT, COFFEE, ROCKET, user
-from tests.tiny import FAMILIES
 
 QUESTION = "Compare them."
 CAUSAL = tuple(family for family in FAMILIES if family != "paligemma")

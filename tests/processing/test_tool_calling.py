@@ -4,8 +4,8 @@ import pytest
 from transformers import AutoProcessor
 
 from hf_vlm_rl import UnsupportedModelError
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 CALL = {"type": "function", "function": {"name": "zoom", "arguments": {"x": 1, "where": "left"}}}
 WRITTEN = '<tool_call>\n{"name": "zoom", "arguments": {"x": 1, "where": "left"}}\n</tool_call>'

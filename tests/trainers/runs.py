@@ -16,9 +16,9 @@ from trl import (
     SFTTrainer,
 )
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.conformance.cases import EXCEPTIONS
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 # Families whose native processor refuses rows without an image.
 IMAGE_NEEDED = tuple(EXCEPTIONS["rows without images"])

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from hf_vlm_rl import ImageError
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import (
     TEXT_TOO,
     TWO,

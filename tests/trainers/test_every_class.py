@@ -11,8 +11,8 @@ import pytest
 from packaging.version import Version
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.conformance.every import CLAIMED, STOCK_DIFFERS, TEXT_APART, WITHOUT_ROUTER_LOSS
-from tests.tiny import FAMILIES, NEWER
+from hf_vlm_rl.families.tiny import FAMILIES
+from tests.conformance.every import CLAIMED, NEWER, STOCK_DIFFERS, TEXT_APART, WITHOUT_ROUTER_LOSS
 from tests.trainers.runs import (
     cat,
     cup,

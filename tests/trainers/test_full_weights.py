@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import dpo, grpo, logs, mixture, parameters, preferences, split_by_change
 
 pytestmark = pytest.mark.trl

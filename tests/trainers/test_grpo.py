@@ -5,7 +5,7 @@ import math
 import pytest
 from trl import GRPOTrainer
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import TWO, grpo, logs, mixture, parameters, split_by_change, square, user
 
 pytestmark = pytest.mark.trl

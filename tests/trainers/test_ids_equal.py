@@ -6,7 +6,7 @@ from datasets import Dataset
 from transformers import set_seed
 from trl import DPOConfig, DPOTrainer, KTOConfig, KTOTrainer, SFTConfig, SFTTrainer
 
-from tests.tiny import templates
+from hf_vlm_rl.families.tiny import templates
 from tests.trainers.ids_runs import answered, carried, conversations, judged, preferences
 from tests.trainers.runs import PLAIN, TWO, flat, logs, square
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import set_seed
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import TWO, grpo, logs, mixture, square, user
 
 pytestmark = pytest.mark.trl

@@ -12,7 +12,7 @@ if Version(trl.__version__) < Version("1.8"):
 
 from trl import KTOConfig, KTOTrainer
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, mixture, parameters, said, split_by_change
 
 pytestmark = pytest.mark.trl

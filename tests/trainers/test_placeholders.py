@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import cup, grpo, mixture, woman
 
 pytestmark = pytest.mark.trl

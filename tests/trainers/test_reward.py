@@ -11,7 +11,7 @@ from packaging.version import Version
 from trl import RewardConfig, RewardTrainer
 
 from hf_vlm_rl import AutoVLMRewardModel
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, TWO, mixture, parameters, said, split_by_change
 
 pytestmark = pytest.mark.trl

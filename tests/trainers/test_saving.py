@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import cup, dpo, grpo, mixture, preferences, woman
 
 pytestmark = pytest.mark.trl

@@ -3,7 +3,7 @@
 import pytest
 from transformers import set_seed
 
-from tests.tiny import FAMILIES
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.trainers.runs import cat, cup, dpo, flat, grpo, said, sft, user, woman
 
 pytestmark = pytest.mark.trl

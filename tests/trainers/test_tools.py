@@ -14,8 +14,8 @@ from transformers import AutoProcessor, LogitsProcessor, LogitsProcessorList
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import UnsupportedModelError
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.images import photo
-from tests.tiny import FAMILIES
 from tests.trainers.runs import PLAIN, cat, cup, woman
 
 TRL = Version(version("trl"))

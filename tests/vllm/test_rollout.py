@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from hf_vlm_rl.families.tiny import FAMILIES
 from tests.images import photo
-from tests.tiny import FAMILIES
 from tests.trainers.runs import IMAGE_NEEDED, cup, flat, mixture, user, woman
 
 pytestmark = pytest.mark.trl

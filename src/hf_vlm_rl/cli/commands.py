@@ -2,12 +2,14 @@
 
 import argparse
 import inspect
+import os
 import sys
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from . import check, clean, convert, demo, plan, push, trl
+from . import check, clean, convert, demo, env, plan, push, tiny, trl
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -22,9 +24,11 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "clean": (clean, "remove images that no run used for some time"),
     "convert": (convert, "InternVL's original format to transformers'"),
     "demo": (demo, "a tiny model learns to read digits, on a CPU"),
+    "env": (env, "versions and device, for a report of an error"),
     "eval": (evaluation, "rewards of a model or adapter on a dataset"),
     "plan": (plan, "the memory of a GRPO run, and settings that fit a GPU"),
     "push": (push, "an adapter and its card to the Hub"),
+    "tiny": (tiny, "a tiny checkpoint of random weights, to try with"),
     "trl": (trl, "a TRL script, with models loaded as policies"),
 }
 
@@ -38,8 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit status.
     """
-    options = build_parser().parse_args(argv)
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    options = parser.parse_args(argv)
     command, _ = COMMANDS[options.command]
+    # Old names of transformers' that PEFT and TRL call; whoever runs a command can do nothing about it.
+    warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated")
     try:
         return command.run(options) or 0
     except (ImportError, OSError, ValueError) as error:

@@ -125,7 +125,7 @@ def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
     first: dict[bytes, int] = {}
     pairs: list[tuple[int, int]] = []  # a row, and the first row that has one of its keys
     hashes = ContentHash()
-    rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images")
+    rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images", delay=2)
     for index, row in enumerate(rows):
         try:
             keys = [hashes(image) for image in stored_images(dataset.features, row)]

@@ -43,7 +43,8 @@ class EvaluationCallback(TrainerCallback):
         before: Evaluate before the first step.
         after: Evaluate after the last.
         name: The dataset's name on the adapter's card.
-        **options: For `evaluate`: `batch_size`, `max_new_tokens`, `keep_rows`, ...
+        **options: For `evaluate`: `batch_size`, `max_new_tokens`, `keep_rows`, ... There is a progress bar
+            unless the trainer's `disable_tqdm` or `progress=False` says otherwise.
 
     Attributes:
         results: Step to result, of this run and, after resuming, of the interrupted one.
@@ -160,7 +161,7 @@ class EvaluationCallback(TrainerCallback):
             self.dataset,
             self.reward_funcs,
             distributed=args.world_size > 1,
-            **self.options,
+            **{"progress": not args.disable_tqdm} | self.options,
         )
         step = state.global_step
         self.results[step] = result

@@ -105,7 +105,7 @@ def evaluate(
         # Processes that do the same rows must sample the same tokens.
         seeded(policy, seed if ranks.sharded else seed + ranks.index),
         gathered(policy),
-        tqdm(total=total, disable=not (progress and ranks.index == 0), desc="evaluating") as bar,
+        tqdm(total=total, disable=not (progress and ranks.index == 0), desc="evaluating", leave=False) as bar,
     ):
         for window in windows(dataset, size):
             done = sorted(ranks.gather(partial(generating, ranks.share(window))), key=lambda row: row.index)

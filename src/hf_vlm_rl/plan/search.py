@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from tqdm.auto import tqdm
+
 from ..loading.meta import Checkpoint
 from .memory import Memory, estimate
 from .settings import Run, Settings
@@ -41,8 +43,10 @@ def search(checkpoint: Checkpoint, run: Run, capacity: int, tries: Iterable[Sett
         tries: At least one.
     """
     tried = []
-    for settings in tries:
-        tried.append((settings, estimate(checkpoint, run, settings)))
-        if tried[-1][1].total <= capacity:
-            break
+    # Shown in a terminal alone: large models take minutes.
+    with tqdm(tries, "trying settings", unit=" settings", leave=False, disable=None) as bar:
+        for settings in bar:
+            tried.append((settings, estimate(checkpoint, run, settings)))
+            if tried[-1][1].total <= capacity:
+                break
     return Plan(tuple(tried), capacity)

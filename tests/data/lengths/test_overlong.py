@@ -19,10 +19,10 @@ from hf_vlm_rl.data import filter_overlong, prompt_lengths
 from hf_vlm_rl.data.lengths.stand_in import Counter
 from hf_vlm_rl.errors import DataError
 from hf_vlm_rl.families import FAMILIES as TABLE
+from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.processing.images.read import load_rgb
 from hf_vlm_rl.processing.images.size import image_size
 from tests.images import photo
-from tests.tiny import FAMILIES
 
 # Widths and heights that fall on both sides of what tiles, patches and merges round to.
 SIZES = [(112, 112), (113, 57), (56, 300), (420, 90), (251, 249), (333, 500), (29, 31), (224, 111)]

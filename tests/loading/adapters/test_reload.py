@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, BitsAndBytesConfig
 
 from hf_vlm_rl import AutoVLMPolicy, VLMPolicy
-from tests.tiny import FAMILIES, build
+from hf_vlm_rl.families.tiny import FAMILIES, write_checkpoint
 
 from .hub_cache import add_commit, commit
 from .models import CAT, FOUR, encoded, kinds, logits, write_adapter
@@ -180,7 +180,7 @@ def cache(checkpoint, adapter_of, _loaded_policy, tmp_path_factory):
     """A Hub cache: a base whose main branch went on, and two versions of an adapter of its first commit."""
     root = tmp_path_factory.mktemp("hub")
     add_commit(root, "me/base", commit(1), checkpoint("internvl"), branch=None)
-    add_commit(root, "me/base", commit(2), build("internvl", root / "later", seed=1))
+    add_commit(root, "me/base", commit(2), write_checkpoint("internvl", root / "later", seed=1))
     for number, subfolder in ((3, "."), (4, "nested")):
         folder = root / f"files-{number}"
         shutil.copytree(adapter_of("internvl"), folder / subfolder)

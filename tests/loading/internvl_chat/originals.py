@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import InternVLForConditionalGeneration
 
+from hf_vlm_rl.families.tiny.weights import randomise
 from hf_vlm_rl.loading.internvl_chat.config import backbone_of, convert_config
 from hf_vlm_rl.loading.internvl_chat.weights import in_original_names
-from tests.tiny.weights import randomise
 
 from .golden import QWEN2, directory
 

@@ -12,7 +12,7 @@ collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 
 if INSTALLED:
     from tests.vllm.engine import cpu
-    from tests.vllm.engine.models import build
+    from tests.vllm.engine.models import write_checkpoint
 
     cpu.plain_matrix_products()
 
@@ -21,7 +21,7 @@ if INSTALLED:
 def served(tmp_path_factory):
     """`served(family)`: directory of a tiny checkpoint that vLLM can run on a CPU."""
     base = tmp_path_factory.mktemp("served")
-    return functools.cache(lambda family: build(family, base / family))
+    return functools.cache(lambda family: write_checkpoint(family, base / family))
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.tiny import EVERY, auto_class, recipe
+from hf_vlm_rl.families.tiny import EVERY, auto_class, recipe
 
 TIMEOUT = 300  # seconds for a class
 MARK = "row: "
@@ -33,13 +33,15 @@ def run(family: str) -> dict[str, Any]:
     from hf_vlm_rl.vllm import match_weight_names, vllm_rollout
     from tests.trainers.runs import flat, grpo, mixture
     from tests.vllm.engine import cpu
-    from tests.vllm.engine.models import build
+    from tests.vllm.engine.models import write_checkpoint
 
     cpu.plain_matrix_products()
     os.environ |= {"MASTER_PORT": str(cpu.free_port()), "MASTER_ADDR": "127.0.0.1"}
     vllm_generation.LLM = lambda **settings: LLM(**settings | {"enforce_eager": True, "dtype": "float32"})
     with tempfile.TemporaryDirectory() as folder:
-        policy = AutoVLMPolicy.from_pretrained(build(family, Path(folder) / family), dtype="float32")
+        policy = AutoVLMPolicy.from_pretrained(
+            write_checkpoint(family, Path(folder) / family), dtype="float32"
+        )
         trainer = grpo(
             policy,
             mixture(family),

@@ -92,7 +92,7 @@ def prompt_lengths(
     starts = range(0, len(dataset), CHUNK)
     chunks = [range(start, min(start + CHUNK, len(dataset))) for start in starts]
     lengths: list[int] = []
-    with tqdm(total=len(dataset), desc="counting tokens") as bar:
+    with tqdm(total=len(dataset), desc="counting tokens", delay=2) as bar:
         for chunk in _counted(dataset, count, chunks, num_proc):
             lengths += chunk
             bar.update(len(chunk))

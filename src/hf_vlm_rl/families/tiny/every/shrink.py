@@ -35,7 +35,7 @@ _TOWERS = ("vision", "vq", "audio", "qformer", "perceiver", "image", "adapter")
 
 
 def shrink(fields: Mapping[str, Any], vocabulary: int, *, tower: bool = False) -> dict[str, Any]:
-    """``fields`` of a config with small sizes, two layers, and ``vocabulary`` words in its decoder."""
+    """`fields` of a config with small sizes, two layers, and `vocabulary` words in its decoder."""
     return {
         name: _small(name, value, vocabulary, tower)
         for name, value in fields.items()

@@ -13,7 +13,7 @@ _SUFFIXES = ("_token_id", "_token_index", "_id")
 
 
 def tiny_config(model_type: str, outline: Outline, tokenizer: PreTrainedTokenizerBase) -> PreTrainedConfig:
-    """The config of ``model_type`` for a tiny model whose words are those of ``tokenizer``."""
+    """The config of `model_type` for a tiny model whose words are those of `tokenizer`."""
     config_class = CONFIG_MAPPING[model_type]
     vocabulary = -(-len(tokenizer) // 8) * 8
     fields = _without_bookkeeping(shrink(config_class().to_dict(), vocabulary))
@@ -49,7 +49,7 @@ def _set_ids(fields: dict[str, Any], ids: Mapping[str, int | None]) -> None:
 
 
 def _resolved(value: Any, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -> Any:
-    """``value`` with numbers in the place of :class:`Id` and :class:`VocabularySize`."""
+    """`value` with numbers in the place of `Id` and `VocabularySize`."""
     if isinstance(value, Id):
         return tokenizer.get_vocab()[value.word]
     if isinstance(value, VocabularySize):
@@ -62,7 +62,7 @@ def _resolved(value: Any, tokenizer: PreTrainedTokenizerBase, vocabulary: int) -
 
 
 def _merge(fields: dict[str, Any], changes: Mapping[str, Any]) -> None:
-    """Set ``changes`` in ``fields``, config by config; anything else is replaced as a whole."""
+    """Set `changes` in `fields`, config by config; anything else is replaced as a whole."""
     for name, value in changes.items():
         if name.endswith("_config") and isinstance(fields.get(name), dict):
             _merge(fields[name], value)

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from . import templates
-from .recipe import CHATML, Recipe, ids, square, text_config, vision_config
+from .parts import CHATML, Recipe, ids, square, text_config, vision_config
 from .tokens import llama_tokenizer, qwen_tokenizer
 
 
@@ -33,6 +33,7 @@ def _tokenizer() -> PreTrainedTokenizerBase:
 
 
 def llava() -> Recipe:
+    """LLaVA: a square of 25 tokens."""
     tokenizer = _tokenizer()
     processor = LlavaProcessor(
         LlavaImageProcessor(size={"shortest_edge": 70}, crop_size=square(70)),
@@ -53,6 +54,7 @@ def llava() -> Recipe:
 
 
 def llava_next() -> Recipe:
+    """LLaVA-NeXT: a view of the whole and the tiles of a grid that fits."""
     tokenizer = _tokenizer()
     pinpoints = [[56, 112], [112, 56], [56, 168]]
     processor = LlavaNextProcessor(
@@ -77,6 +79,7 @@ def llava_next() -> Recipe:
 
 
 def llava_onevision() -> Recipe:
+    """LLaVA-OneVision: a view of the whole and tiles; also videos."""
     tokenizer = qwen_tokenizer(
         (*CHATML, "<image>", "<video>"),
         {"image_token": "<image>", "video_token": "<video>"},

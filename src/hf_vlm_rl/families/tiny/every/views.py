@@ -1,6 +1,6 @@
 """Classes with one view or several square tiles an image, each through a projected tower."""
 
-from ..recipe import square
+from ..parts import square
 from .outline import Id, Outline, VocabularySize
 
 _IMAGE = {"image": "<image>"}

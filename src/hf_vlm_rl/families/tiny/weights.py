@@ -11,7 +11,7 @@ _TABLES = ("embed", "cls_token", "image_newline")
 
 
 def randomise(model: nn.Module, seed: int) -> None:
-    """Redraw every parameter of ``model`` from ``seed``.
+    """Redraw every parameter of `model` from `seed`.
 
     Stock initialisation leaves zeros behind (layer scales, position tables, Gemma's projection)
     and matrices so small that a tiny model hardly sees its input. Here a matrix keeps the scale of

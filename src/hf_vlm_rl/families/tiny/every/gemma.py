@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..recipe import square
+from ..parts import square
 from .outline import Outline, VocabularySize
 from .views import FASTVIT
 

@@ -13,13 +13,14 @@ from transformers import (
 )
 
 from . import templates
-from .recipe import Recipe, ids, square, text_config, vision_config
+from .parts import Recipe, ids, square, text_config, vision_config
 from .tokens import byte_tokenizer, gemma_tokenizer
 
 _GEMMA = ("<pad>", "<eos>", "<bos>", "<unk>", "<mask>", "<start_of_turn>", "<end_of_turn>")
 
 
 def gemma3() -> Recipe:
+    """Gemma 3: 16 tokens an image, which see each other in both directions."""
     tokenizer = gemma_tokenizer(
         (*_GEMMA, "<start_of_image>", "<end_of_image>", "<image_soft_token>"),
         {
@@ -57,6 +58,7 @@ def gemma3() -> Recipe:
 
 
 def mistral3() -> Recipe:
+    """Mistral 3: an image in its own proportions, with a mark after each row."""
     instructions = ("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]")
     tokenizer = byte_tokenizer(
         ("<unk>", "<s>", "</s>", "<pad>", *instructions, "[IMG]", "[IMG_BREAK]", "[IMG_END]"),
@@ -86,6 +88,7 @@ def mistral3() -> Recipe:
 
 
 def paligemma() -> Recipe:
+    """PaliGemma: images first, and a prompt that sees all of itself."""
     tokenizer = gemma_tokenizer((*_GEMMA, "<image>"), {"image_token": "<image>"})
     image_processor = SiglipImageProcessor(size=square(56), image_seq_length=16)
     processor = PaliGemmaProcessor(image_processor, tokenizer, chat_template=templates.PALIGEMMA)

@@ -1,6 +1,6 @@
 """All outlines, and the recipe that an outline and the general rules make."""
 
-from ..recipe import Recipe, ids
+from ..parts import Recipe, ids
 from . import apart, discrete, documents, gemma, glm, qwen_like, slices, sounds, views
 from .configs import tiny_config
 from .outline import Outline
@@ -20,7 +20,7 @@ OUTLINES: dict[str, Outline] = {
 
 
 def outlined(model_type: str) -> Recipe:
-    """The configuration and processor that the outline of ``model_type`` makes."""
+    """The configuration and processor that the outline of `model_type` makes."""
     outline = OUTLINES[model_type]
     tokenizer = tiny_tokenizer(outline)
     processor = tiny_processor(model_type, outline, tokenizer)

@@ -1,13 +1,13 @@
 """Chat templates in the style of each family.
 
-All take a string or a list of ``image`` and ``text`` blocks as content, an optional system turn
-first, and ``add_generation_prompt``. A rendered conversation starts with the rendered prompt of
+All take a string or a list of `image` and `text` blocks as content, an optional system turn
+first, and `add_generation_prompt`. A rendered conversation starts with the rendered prompt of
 its last answer.
 """
 
 
 def _blocks(image: str, video: str = "") -> str:
-    """A macro that writes a message's content, with ``image`` (a Jinja literal) for each image."""
+    """A macro that writes a message's content, with `image` (a Jinja literal) for each image."""
     other = f"{{%- elif block.type == 'video' -%}}{{{{ {video} }}}}" if video else ""
     return (
         "{%- macro blocks(content) -%}"
@@ -41,7 +41,7 @@ ONEVISION = _blocks("'<image>\\n'", "'<video>\\n'") + _CHATML
 
 
 def chatml(image: str, video: str = "") -> str:
-    """A ChatML template that writes ``image`` for each image and ``video``, if not empty, for videos."""
+    """A ChatML template that writes `image` for each image and `video`, if not empty, for videos."""
     return _blocks(_literal(image), _literal(video) if video else "") + _CHATML
 
 

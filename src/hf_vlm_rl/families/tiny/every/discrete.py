@@ -1,6 +1,6 @@
 """Classes whose images become words of a codebook, or that also draw images with one."""
 
-from ..recipe import square
+from ..parts import square
 from .outline import Id, Outline
 
 _CODES = 64

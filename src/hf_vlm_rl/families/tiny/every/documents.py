@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ..recipe import square
+from ..parts import square
 from .outline import Outline
 
 
@@ -60,6 +60,7 @@ OUTLINES: dict[str, Outline] = {
         more_words=("<img>", "</img>"),
         # The template writes all of an image's words: the processor repeats none.
         image="<img>" + "<imgpad>" * 16 + "</img>",
+        no_policy="its processor has no image token",
         image_options={"size": square(128)},
         config={
             "image_seq_length": 16,

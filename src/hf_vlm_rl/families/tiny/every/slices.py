@@ -1,6 +1,6 @@
 """Classes that cut an image into slices and pack what they cut, and Molmo's overlapping crops."""
 
-from ..recipe import square
+from ..parts import square
 from .outline import Outline
 from .qwen_like import LINEAR_ATTENTION
 

@@ -7,14 +7,14 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Id:
-    """Stands in a table for the id of ``word`` in the tokenizer that is made later."""
+    """Stands in a table for the id of `word` in the tokenizer that is made later."""
 
     word: str
 
 
 @dataclass(frozen=True)
 class VocabularySize:
-    """Stands in a table for the number of rows of the embedding, plus ``more``."""
+    """Stands in a table for the number of rows of the embedding, plus `more`."""
 
     more: int = 0
 
@@ -23,8 +23,8 @@ class VocabularySize:
 class Outline:
     """How a class differs from what its processor's signature and its default config say.
 
-    ``words`` maps a role to a special word. The word becomes the tokenizer's ``<role>_token``, and its
-    id the config's ``<role>_token_id``, ``<role>_token_index`` or ``<role>_id``.
+    `words` maps a role to a special word. The word becomes the tokenizer's `<role>_token`, and its
+    id the config's `<role>_token_id`, `<role>_token_index` or `<role>_id`.
     """
 
     words: Mapping[str, str]
@@ -49,3 +49,5 @@ class Outline:
     original_format: bool = True
     # Whether the model sees only the first image of a row.
     one_image: bool = False
+    # Why no policy can be made of it, if none can.
+    no_policy: str = ""

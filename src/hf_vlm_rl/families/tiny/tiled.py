@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from . import templates
-from .recipe import CHATML, Recipe, ids, square, text_config, vision_config
+from .parts import CHATML, Recipe, ids, square, text_config, vision_config
 from .tokens import byte_tokenizer, qwen_tokenizer
 
 # A tile of 112 pixels is 8x8 patches, merged two by two into 16 tokens.
@@ -30,6 +30,7 @@ _IDEFICS = (
 
 
 def internvl() -> Recipe:
+    """InternVL: up to six tiles of 16 tokens each."""
     tokenizer = qwen_tokenizer(
         (*CHATML, "<img>", "</img>", "<IMG_CONTEXT>", "<video>"),
         {
@@ -61,6 +62,7 @@ def internvl() -> Recipe:
 
 
 def idefics3() -> Recipe:
+    """Idefics3: tiles in rows and columns that the text names."""
     tokenizer = byte_tokenizer(
         ("<|begin_of_text|>", "<|end_of_text|>", "<|pad|>", *_IDEFICS),
         {},
@@ -88,6 +90,7 @@ def idefics3() -> Recipe:
 
 
 def smolvlm() -> Recipe:
+    """SmolVLM: as Idefics3, with a smaller decoder's words; also videos."""
     tokenizer = byte_tokenizer(
         (*CHATML, *_IDEFICS, "<video>"),
         {

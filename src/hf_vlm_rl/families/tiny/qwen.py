@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from . import templates
-from .recipe import CHATML, Recipe, ids, text_config
+from .parts import CHATML, Recipe, ids, text_config
 from .tokens import qwen_tokenizer
 
 _VISION = ("<|vision_start|>", "<|vision_end|>", "<|vision_pad|>", "<|image_pad|>", "<|video_pad|>")
@@ -54,6 +54,7 @@ def _stops(tokenizer: Qwen2Tokenizer) -> tuple[int, ...]:
 
 
 def qwen2_vl() -> Recipe:
+    """Qwen2-VL: images in their own proportions."""
     tokenizer = _tokenizer()
     processor = Qwen2VLProcessor(
         Qwen2VLImageProcessor(size=_size(14)),
@@ -77,6 +78,7 @@ def qwen2_vl() -> Recipe:
 
 
 def qwen2_5_vl() -> Recipe:
+    """Qwen2.5-VL: windows in the tower, and one layer that sees everything."""
     tokenizer = _tokenizer()
     processor = Qwen2_5_VLProcessor(
         Qwen2VLImageProcessor(size=_size(14)),
@@ -103,6 +105,7 @@ def qwen2_5_vl() -> Recipe:
 
 
 def qwen3_vl() -> Recipe:
+    """Qwen3-VL: features of the tower's layers also go into the decoder's first ones."""
     tokenizer = _tokenizer()
     half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     processor = Qwen3VLProcessor(

@@ -11,13 +11,13 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES
 
 from .. import templates
-from ..recipe import CHATML
+from ..parts import CHATML
 from ..tokens import byte_tokenizer
 from .outline import Outline
 
 
 def tiny_tokenizer(outline: Outline) -> PreTrainedTokenizerBase:
-    """A byte-level tokenizer with ChatML's words and those of ``outline``."""
+    """A byte-level tokenizer with ChatML's words and those of `outline`."""
     special = dict.fromkeys((*CHATML, *outline.words.values(), *outline.more_words))
     named = {f"{role}_token": word for role, word in outline.words.items() if role != "bos"}
     return byte_tokenizer(
@@ -31,7 +31,7 @@ def tiny_tokenizer(outline: Outline) -> PreTrainedTokenizerBase:
 
 
 def tiny_processor(model_type: str, outline: Outline, tokenizer: PreTrainedTokenizerBase) -> ProcessorMixin:
-    """The processor of ``model_type``, with a ChatML template."""
+    """The processor of `model_type`, with a ChatML template."""
     processor_class = getattr(transformers, outline.processor or PROCESSOR_MAPPING_NAMES[model_type])
     image_class = outline.image_processor or _mapped(IMAGE_PROCESSOR_MAPPING_NAMES, model_type)
     video_class = outline.video_processor or _mapped(VIDEO_PROCESSOR_MAPPING_NAMES, model_type)
@@ -56,7 +56,7 @@ def tiny_processor(model_type: str, outline: Outline, tokenizer: PreTrainedToken
 
 
 def _mapped(names: Any, model_type: str) -> str | None:
-    """The class that the Auto mapping ``names`` gives, its torchvision variant if it has one."""
+    """The class that the Auto mapping `names` gives, its torchvision variant if it has one."""
     name = names.get(model_type)
     return name.get("torchvision") or name.get("pil") if isinstance(name, dict) else name
 

@@ -1,6 +1,6 @@
 """Classes that hand no encoder output to a backbone: they embed, cross-attend or call in their own way."""
 
-from ..recipe import square
+from ..parts import square
 from .outline import Id, Outline
 
 _ANYRES = {"image_grid_pinpoints": [[56, 112], [112, 56]]}
@@ -99,6 +99,7 @@ OUTLINES: dict[str, Outline] = {
         more_words=("<image>",),
         image="",
         one_image=True,
+        no_policy="captions: its image token is no text, and it sees the first image of a row alone",
         options={"num_query_tokens": 16},
         image_options={"size": square(56)},
         config={

@@ -85,7 +85,7 @@ def _special(words: Sequence[str]) -> list[AddedToken]:
 
 
 def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> Qwen2Tokenizer:
-    """Qwen2's byte-level tokenizer; ``special`` words get the highest ids, in their order."""
+    """Qwen2's byte-level tokenizer; `special` words get the highest ids, in their order."""
     vocab, merges = _byte_pairs(400)
     tokenizer = Qwen2Tokenizer(
         vocab=dict(vocab),

@@ -1,0 +1,49 @@
+"""A recipe becomes a directory with a model of random weights and its processor."""
+
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoModelForImageTextToText,
+    AutoModelForMultimodalLM,
+    GenerationConfig,
+    PreTrainedConfig,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+from .recipes import recipe
+from .weights import randomise
+
+
+def auto_class(config: PreTrainedConfig) -> type:
+    """The Auto class that loads models of `config`: image-text-to-text, or multimodal where it has none."""
+    mapped = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+    return AutoModelForImageTextToText if mapped else AutoModelForMultimodalLM
+
+
+def write_checkpoint(model_type: str, directory: str | Path, seed: int = 0) -> Path:
+    """Write a random checkpoint of less than a million parameters.
+
+    Args:
+        model_type: A `config.model_type`, one of `EVERY`.
+        directory: Where to. It is made; files of the same names in it are replaced.
+        seed: Of the weights.
+
+    Returns:
+        The directory.
+    """
+    directory = Path(directory)
+    made = recipe(model_type)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = auto_class(made.config).from_config(made.config, dtype=torch.float32)
+    randomise(model, seed)
+    tokenizer = made.processor.tokenizer
+    model.generation_config = GenerationConfig(
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=made.stop_ids[0] if len(made.stop_ids) == 1 else list(made.stop_ids),
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model.save_pretrained(directory, save_original_format=made.original_format)
+    made.processor.save_pretrained(directory)
+    return directory

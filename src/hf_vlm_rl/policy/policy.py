@@ -211,7 +211,8 @@ class VLMPolicy(Retyped, _Stock):
         if rows is None and not cached and not self.family.native_inputs:
             kwargs, rows = read_native(self.base_model, kwargs)
         if inside:
-            mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows or ()]
+            assert rows is not None  # tickets in the ids give each row its images
+            mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
         restored: Any = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []

@@ -4,13 +4,19 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
+FLOORS = .lanes/floors
+NEXT = .lanes/next
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
+LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -q -n 2 --durations=20 -m "not trl"
+# What meets most of other packages, in a few minutes.
+CORE = tests/conformance/test_equals_the_bare_model.py tests/conformance/test_sharing.py tests/loading \
+	tests/policy tests/processing tests/rewards tests/documents/test_private_api.py
 DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -18,7 +24,9 @@ help:
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
-	@echo "make wheel  build a wheel, and run the demo from it"
+	@echo "make floors the lowest versions that pyproject.toml allows, in an environment of their own (floors-all: all tests)"
+	@echo "make next   unit and conformance tests on transformers and TRL as their repositories are now"
+	@echo "make wheel  build an sdist and a wheel, and run the demo from them"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
@@ -46,9 +54,12 @@ $(TRL_FIRST)/.installed: $(VENV)/.installed
 
 test: lint unit trainers trainers-latest ppo-first
 
-lint: install
+lint: types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: install
+	$(BIN)/mypy
 
 unit: install
 	$(PYTEST) tests -m "not trl"
@@ -66,6 +77,30 @@ ppo-first: $(TRL_FIRST)/.installed
 test-families: install
 	HF_VLM_RL_CLASSES=all HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers/test_every_class.py tests/scoring/test_ppo_every_class.py
 
+# The lowest versions that pyproject.toml allows. What tests need besides is as new as these let it be.
+$(FLOORS)/.installed: $(VENV)/.installed
+	rm -rf $(FLOORS)
+	$(BIN)/uv venv -q --python $(BIN)/python $(FLOORS)
+	$(BIN)/uv pip compile -q --python $(FLOORS)/bin/python --resolution lowest-direct pyproject.toml -o $(FLOORS)/lowest.txt
+	$(BIN)/uv pip install -q --python $(FLOORS)/bin/python -r $(FLOORS)/lowest.txt
+	$(BIN)/uv pip install -q --python $(FLOORS)/bin/python -c $(FLOORS)/lowest.txt -e '.[test]'
+	touch $@
+
+floors: $(FLOORS)/.installed
+	$(LOWEST) $(CORE)
+
+# An hour on two cores; CI runs the core.
+floors-all: $(FLOORS)/.installed
+	$(LOWEST) tests
+
+# What the next releases will be; a scheduled workflow runs it.
+next: install
+	rm -rf $(NEXT)
+	$(BIN)/python -m pip install -q --no-deps --target $(NEXT) \
+		git+https://github.com/huggingface/transformers git+https://github.com/huggingface/trl
+	PYTHONPATH=$(NEXT) $(PYTEST) tests/conformance tests/documents/test_private_api.py -m "not trl"
+	HF_VLM_RL_TRL_LANE=next PYTHONPATH=$(NEXT) $(PYTEST) tests/trainers -m trl
+
 # vLLM brings its own torch: another environment, of 3 GB.
 test-vllm:
 	sh tests/vllm/engine/run.sh $(PYTHON) .lanes/vllm
@@ -77,12 +112,18 @@ demo: install
 brands: install
 	HF_HUB_OFFLINE=1 $(BIN)/hf-vlm-rl demo brands --out $(BRANDS_OUT) $(BRANDS_ARGS)
 
-# The demo from what a wheel installs, away from the checkout; so few steps say nothing of accuracy.
+# An sdist, a wheel made of it, and the demo in a fresh environment, away from the checkout. What the wheel needs is
+# borrowed from $(VENV); so few steps say nothing of accuracy.
 wheel: install
 	rm -rf $(WHEEL_OUT)
-	$(BIN)/python -m pip wheel -q --no-deps -w $(WHEEL_OUT) .
-	$(BIN)/python -m pip install -q --no-deps --target $(WHEEL_OUT)/installed $(WHEEL_OUT)/*.whl
-	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 PYTHONPATH=installed $(abspath $(BIN))/python -m hf_vlm_rl.cli demo --steps 8 --out demo
+	$(BIN)/uv build -q --out-dir $(WHEEL_OUT)/dist .
+	$(BIN)/twine check --strict $(WHEEL_OUT)/dist/*
+	$(BIN)/uv venv -q --python $(BIN)/python $(WHEEL_OUT)/fresh
+	$(BIN)/uv pip install -q --no-deps --python $(WHEEL_OUT)/fresh/bin/python $(WHEEL_OUT)/dist/*.whl
+	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+		> `$(WHEEL_OUT)/fresh/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"`/borrowed.pth
+	cd $(WHEEL_OUT) && fresh/bin/hf-vlm-rl --version
+	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 fresh/bin/hf-vlm-rl demo --steps 8 --out demo
 
 # Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes. The plot of
 # docs/performance.md is made anew.

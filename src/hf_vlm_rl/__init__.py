@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from ._lazy import loaded_on_use
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded on first use: `import hf_vlm_rl` neither imports torch nor touches transformers or TRL.
 if TYPE_CHECKING:

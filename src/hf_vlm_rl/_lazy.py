@@ -22,8 +22,9 @@ def loaded_on_use(package: str) -> tuple[Callable[[str], Any], Callable[[], list
     source = ast.parse(inspect.getsource(sys.modules[package]))
     (for_type_checkers,) = (statement for statement in source.body if isinstance(statement, ast.If))
     homes = {
-        name.name: resolve_name("." * statement.level + statement.module, package)
+        name.name: resolve_name("." * statement.level + (statement.module or ""), package)
         for statement in for_type_checkers.body
+        if isinstance(statement, ast.ImportFrom)
         for name in statement.names
     }
     names = sorted(homes)

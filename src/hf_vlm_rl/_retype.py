@@ -10,29 +10,30 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+M = TypeVar("M", bound="Retyped")
 
 
 class Retyped:
     """Base of the mixins. Subclasses may add per-class members in `_members`."""
 
     _stock_class: type
-    _mixin: type
+    _mixin: "type[Retyped]"
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         return {}
 
     # The stock name leads pickle to the stock class, so say how to find this one.
     def __reduce_ex__(self, protocol: Any) -> tuple:
-        stock, mixins = type(self), []
+        stock: type = type(self)
+        mixins: list[type[Retyped]] = []
         while issubclass(stock, Retyped):
             mixins.insert(0, stock._mixin)  # noqa: SLF001 - this class's own
             stock = stock._stock_class  # noqa: SLF001 - this class's own
         return (_new, (stock, *mixins), *super().__reduce_ex__(protocol)[2:])
 
 
-def retype(obj: T, mixin: type[Retyped]) -> T:
+def retype(obj: Any, mixin: type[M]) -> M:
     """Make `obj` an instance of `mixin` as well. A no-op if it is one already.
 
     Args:
@@ -40,7 +41,7 @@ def retype(obj: T, mixin: type[Retyped]) -> T:
         mixin: A `Retyped` subclass; its methods take precedence over those of the stock class.
     """
     if not isinstance(obj, mixin):
-        obj.__class__ = retyped_class(type(obj), mixin)
+        obj.__class__ = retyped_class(type(obj), mixin)  # type: ignore[arg-type]  # classes have hashes
     return obj
 
 
@@ -67,8 +68,8 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
 
 
 @functools.cache
-def retyped_class(stock: type, mixin: type[Retyped]) -> type:
-    """The subclass of `mixin` and `stock` that `retype` uses."""
+def retyped_class(stock: Any, mixin: Any) -> Any:
+    """The subclass of the `Retyped` class `mixin` and of `stock` that `retype` uses."""
     members = {
         "__module__": stock.__module__,
         "__qualname__": stock.__qualname__,
@@ -80,7 +81,7 @@ def retyped_class(stock: type, mixin: type[Retyped]) -> type:
     return type(stock.__name__, (mixin, stock), members)
 
 
-def _new(stock: type, *mixins: type[Retyped]) -> Any:
+def _new(stock: Any, *mixins: type[Retyped]) -> Any:
     for mixin in mixins:
-        stock = retyped_class(stock, mixin)
+        stock = retyped_class(stock, mixin)  # type: ignore[arg-type]  # classes have hashes
     return stock.__new__(stock)

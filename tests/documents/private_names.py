@@ -16,6 +16,7 @@ from transformers import (
     GenerationMixin,
     LlamaConfig,
     LlamaForCausalLM,
+    LlamaModel,
     PreTrainedConfig,
     PreTrainedTokenizerBase,
     ProcessorMixin,
@@ -37,6 +38,30 @@ def tuned() -> list[nn.Module]:
     """A LoRA layer, and a module that is trained as a whole."""
     model = get_peft_model(tiny(), LoraConfig(target_modules=["q_proj"], modules_to_save=["lm_head"]))
     return [part for part in model.modules() if isinstance(part, BaseTunerLayer | AuxiliaryTrainingWrapper)]
+
+
+def batch_normalisations_are_of_one_kind() -> None:
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    for kind in (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm):
+        assert issubclass(kind, _BatchNorm)
+
+
+def a_generation_config_says_that_it_is_a_models() -> None:
+    assert tiny().generation_config.to_diff_dict()["_from_model_config"] is True
+
+
+def a_class_names_weights_that_it_does_not_miss() -> None:
+    class Headless(LlamaModel):
+        _keys_to_ignore_on_load_unexpected = [r"^lm_head\.", r"^model\.norm\."]  # noqa: RUF012
+
+    stock = tiny()
+    with tempfile.TemporaryDirectory() as folder:
+        stock.save_pretrained(folder)
+        _, loaded = Headless.from_pretrained(folder, output_loading_info=True)
+        assert not loaded["unexpected_keys"]
+        _, loaded = LlamaModel.from_pretrained(folder, output_loading_info=True)
+        assert set(loaded["unexpected_keys"]) == {"lm_head.weight"}
 
 
 def attention_is_chosen_by_the_config() -> None:

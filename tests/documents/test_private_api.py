@@ -10,22 +10,27 @@ import pytest
 from transformers import (
     GenerationMixin,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     ProcessorMixin,
 )
 
 from hf_vlm_rl._retype import Retyped
+from hf_vlm_rl.scoring.head import VLMScored
 from tests.documents.imports import modules
 from tests.documents.pages import ROOT
 from tests.documents.private_names import (
     a_builder_asks_for_types_splits_and_tables,
+    a_class_names_weights_that_it_does_not_miss,
     a_config_keeps_a_commit_to_itself,
     a_config_knows_its_source,
+    a_generation_config_says_that_it_is_a_models,
     a_missing_file_can_be_none,
     a_model_carries_how_its_names_are_converted,
     a_model_is_made_of_a_config,
     a_module_lists_its_hooks,
     a_tensor_counts_its_changes,
     attention_is_chosen_by_the_config,
+    batch_normalisations_are_of_one_kind,
     layers_call_the_checkpointing_function,
     layers_know_their_adapter,
     layers_know_whether_adapters_are_off,
@@ -42,6 +47,11 @@ from tests.documents.private_names import (
 
 # Name: (whose, why we need it, what we count on).
 PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
+    "_BatchNorm": (
+        "torch",
+        "what all batch normalisations are: in training mode, an image has other features in other company",
+        batch_normalisations_are_of_one_kind,
+    ),
     "_active_adapter": (
         "peft",
         "the critic's adapter for one forward; `set_adapter` would also switch which adapter has gradients",
@@ -78,6 +88,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "`AutoModelForImageTextToText.from_config` ends here, and takes no class",
         a_model_is_made_of_a_config,
     ),
+    "_from_model_config": (
+        "transformers",
+        "says where a generation config is from, and nothing of how to generate",
+        a_generation_config_says_that_it_is_a_models,
+    ),
     "_generate_tables": (
         "datasets",
         "how a builder of rows is written; datasets' guide says so",
@@ -93,6 +108,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "`save_model` otherwise pushes where the arguments say `push_to_hub`",
         saving_can_be_told_to_push_nothing,
+    ),
+    "_keys_to_ignore_on_load_unexpected": (
+        "transformers",
+        "a model with a score in place of its language-model head loads without complaints about the head",
+        a_class_names_weights_that_it_does_not_miss,
     ),
     "_name_or_path": (
         "transformers",
@@ -152,8 +172,16 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         a_model_carries_how_its_names_are_converted,
     ),
 }
-PRIVATE_NAME = re.compile(r"_[a-z]\w*[a-z]")
-BY_NAME = ("getattr", "hasattr", "setattr", "delattr", "pop")
+PRIVATE_NAME = re.compile(r"_[A-Za-z]\w*[A-Za-z]")
+# Texts that look like private names and are none of anybody's objects.
+TEXTS = {
+    "_attn_implementation_autoset",  # a key of files that older releases wrote
+    "_ci",  # the end of our own field's name
+}
+
+
+# What re-typed and scored classes have, too.
+STOCK = (PreTrainedModel, GenerationMixin, ProcessorMixin, PreTrainedTokenizerBase)
 
 
 @pytest.mark.parametrize("name", PRIVATE)
@@ -198,7 +226,8 @@ def defined_here() -> set[str]:
 
 
 def used_in(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Private names that a module reads, sets, passes or imports, and where."""
+    """Private names that a module reads, sets, passes, imports or has in a string, and where."""
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         names: list[str] = []
         if isinstance(node, ast.Attribute):
@@ -207,12 +236,8 @@ def used_in(tree: ast.Module) -> Iterator[tuple[str, int]]:
             names = [node.arg or ""]
         elif isinstance(node, ast.ImportFrom):
             names = [*(node.module or "").split("."), *(each.name for each in node.names)]
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in BY_NAME:
-            names = [
-                each.value
-                for each in node.args
-                if isinstance(each, ast.Constant) and isinstance(each.value, str)
-            ]
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documented:
+            names = [node.value] if node.value not in TEXTS else []
         for name in names:
             if PRIVATE_NAME.fullmatch(name):
                 yield name, getattr(node, "lineno", node.value.lineno if isinstance(node, ast.keyword) else 0)
@@ -229,9 +254,11 @@ def overridden() -> dict[str, str]:
             if cls is None:  # made inside a function
                 continue
             # A re-typed object has its stock class, too.
-            stock = (PreTrainedModel, GenerationMixin, ProcessorMixin) if issubclass(cls, Retyped) else ()
+            stock = STOCK if issubclass(cls, Retyped | VLMScored) else ()
             bases = [*(base for base in cls.__mro__ if not base.__module__.startswith("hf_vlm_rl")), *stock]
             own = [each.name for each in node.body if isinstance(each, ast.FunctionDef)]
+            assigned = [each for each in node.body if isinstance(each, ast.Assign)]
+            own += [name.id for each in assigned for name in each.targets if isinstance(name, ast.Name)]
             found |= {
                 name: f"{module}.{node.name}"
                 for name in own

@@ -2,6 +2,7 @@
 
 import argparse
 import re
+from collections.abc import Callable
 from typing import Any
 
 
@@ -16,7 +17,7 @@ def positive(text: str) -> float:
     return value
 
 
-def at_least(smallest: int) -> type:
+def at_least(smallest: int) -> Callable[[str], int]:
     """`type=` of an argument that is a whole number from `smallest` on."""
 
     def read(text: str) -> int:

@@ -106,8 +106,12 @@ def _package(folder: str) -> ModuleType:
         return importlib.import_module(name)
     if not checkout.is_dir():
         raise FileNotFoundError(f"No {HERE / folder} and no {checkout}. Install the wheel again.")
-    where = {"submodule_search_locations": [str(checkout)]}
-    spec = importlib.util.spec_from_file_location(name, checkout / "__init__.py", **where)
+    places = [str(checkout)]
+    spec = importlib.util.spec_from_file_location(
+        name, checkout / "__init__.py", submodule_search_locations=places
+    )
+    if spec is None or spec.loader is None:
+        raise ImportError(f"Python has no loader for {checkout / '__init__.py'}.")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

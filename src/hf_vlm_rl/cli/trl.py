@@ -23,7 +23,7 @@ def run(options: argparse.Namespace) -> None:
 
     module = f"trl.scripts.{options.script}"
     if importlib.util.find_spec(module) is None:
-        places = importlib.util.find_spec("trl.scripts").submodule_search_locations
+        places = importlib.import_module("trl.scripts").__path__
         names = ", ".join(script.name for script in pkgutil.iter_modules(places) if script.name[0] != "_")
         # `main` lets the errors of a script through with their traceback; this one is the user's.
         sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has {names}.")

@@ -145,9 +145,9 @@ def from_dataset(
             "read to its end here. Pass a callable as on_error to count bad rows."
         )
     columns = [images] if isinstance(images, str) else list(images or ())
-    answers = {"completion": completion, "chosen": chosen, "rejected": rejected}
-    answers = {name: column for name, column in answers.items() if column is not None}
-    used = {prompt, answer, *columns, *answers.values()}
+    asked = {"completion": completion, "chosen": chosen, "rejected": rejected}
+    answers = {name: column for name, column in asked.items() if column is not None}
+    used = {prompt, *columns, *answers.values(), *([] if answer is None else [answer])}
     features = dataset.features if dataset.features is not None else _peeked(dataset, used, keep)
     _check(features, prompt, columns, answer, answers)
     labels = features.get(answer)

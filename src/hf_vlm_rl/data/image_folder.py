@@ -118,7 +118,8 @@ def load_image_folder(
             f"{root} has no folder with files; {len(files)} file(s) lie directly in it. Expected a folder of "
             "images per class."
         )
-    unlisted = [name for name in classes if choices is not None and name not in choices]
+    choices = classes if choices is None else choices
+    unlisted = [name for name in classes if name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
     listed = ", ".join(choices or classes)

@@ -44,9 +44,10 @@ class LlavaReader(ConversationReader):
             messages = [_numbers_as_text(message) for message in messages]
         turns = self.started(messages, record, name)
         columns = self.split(turns, self.images(record))
-        answer = columns.get(options.answer)
-        if answer is not None and "answer>" in answer:  # VLM-R1 drops these tags, and no others
-            columns[options.answer] = answer.replace("<answer>", "").replace("</answer>", "").strip()
+        column = options.answer
+        if column is not None and "answer>" in (answer := columns.get(column) or ""):
+            # VLM-R1 drops these tags, and no others.
+            columns[column] = answer.replace("<answer>", "").replace("</answer>", "").strip()
         return columns, options.extras(record, read, self.kinds)
 
 

@@ -100,7 +100,7 @@ def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -
     Raises:
         DataError: If the file cannot be used, or no row tells its form.
     """
-    unread = JsonSource(Path(path), None)
+    unread = JsonSource(Path(path), MessagesReader(folder, options, "messages"))
     first_error = None
     for record in unread.records():
         try:

@@ -57,7 +57,7 @@ class Sample:
         Raises:
             DataError: If there are not so many.
         """
-        end, amount = _STRATEGY.fullmatch(self.text).groups()
+        end, _, amount = self.text.partition(":")
         number = math.ceil(float(amount[:-1]) * total / 100) if amount.endswith("%") else int(amount)
         if number > total:
             raise DataError(f"sampling_strategy is {self.text!r}, but there are {total} rows; expected all")

@@ -72,17 +72,17 @@ def train_validation_split(
     random.Random(seed).shuffle(groups)
     smaller = {row for group in _about(min(wanted, len(dataset) - wanted), groups) for row in group}
     sides = [row for row in range(len(dataset)) if row not in smaller], sorted(smaller)
-    train, validation = sides if 2 * wanted <= len(dataset) else sides[::-1]
-    if len(validation) != wanted:
+    train, held_out = sides if 2 * wanted <= len(dataset) else sides[::-1]
+    if len(held_out) != wanted:
         logger.warning(
             "train_validation_split: %d rows of %d for validation instead of %d: rows that share images stay "
             "together, in groups of up to %d rows.",
-            len(validation),
+            len(held_out),
             len(dataset),
             wanted,
             max(map(len, groups)),
         )
-    return DatasetDict(train=dataset.select(train), validation=dataset.select(validation))
+    return DatasetDict(train=dataset.select(train), validation=dataset.select(held_out))
 
 
 def _wanted(validation: float | int, rows: int) -> int:

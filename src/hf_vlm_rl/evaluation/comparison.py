@@ -144,13 +144,16 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
 def _change(before: RewardScores, after: RewardScores) -> RewardChange:
     pairs = [(old, new) for old, new in zip(before.given, after.given, strict=True) if old and new]
     confidence = after.confidence
-    means = [mean_over_prompts(side, confidence) for side in (list(zip(*pairs, strict=True)) or [[], []])]
+    mean_before = mean_over_prompts([old for old, _ in pairs], confidence)
+    mean_after = mean_over_prompts([new for _, new in pairs], confidence)
     if not pairs:
-        return RewardChange(*means, means[0], 0, 0, None, confidence)
+        return RewardChange(mean_before, mean_after, mean_before, 0, 0, None, confidence)
     old, new = (np.array([np.mean(values) for values in side]) for side in zip(*pairs, strict=True))
     better, worse = int((new > old).sum()), int((new < old).sum())
+    p_value = None
     single = all(len(values) == 1 for pair in pairs for values in pair)
     if single and np.isin([old, new], (0, 1)).all():
-        difference = paired_shares(old, new, confidence)
-        return RewardChange(*means, difference, better, worse, mcnemar(better, worse), confidence)
-    return RewardChange(*means, bootstrap(new - old, confidence), better, worse, None, confidence)
+        difference, p_value = paired_shares(old, new, confidence), mcnemar(better, worse)
+    else:
+        difference = bootstrap(new - old, confidence)
+    return RewardChange(mean_before, mean_after, difference, better, worse, p_value, confidence)

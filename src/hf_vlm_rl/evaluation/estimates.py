@@ -56,7 +56,7 @@ def mean_over_prompts(values: Sequence[Sequence[float]], confidence: float = 0.9
     mean = float(means.mean())
     if not all(np.isin(group, (0, 1)).all() for group in prompts):
         return bootstrap(means, confidence)
-    completions, effective = sum(map(len, prompts)), n
+    completions, effective = sum(map(len, prompts)), float(n)
     if completions > n > 1 and means.var() > 0:
         effective = mean * (1 - mean) / (float(means.var(ddof=1)) / n)
     elif completions > n > 1 and 0 < mean < 1:

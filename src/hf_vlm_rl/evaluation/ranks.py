@@ -56,7 +56,8 @@ class Ranks:
         return self._exchange(work if self.index == 0 else lambda: None)[0]
 
     def _exchange(self, work: Callable[[], Any]) -> list[Any]:
-        error, outcome = None, None
+        error: Exception | None = None
+        outcome: tuple[Any, str | None]
         try:
             outcome = (work(), None)
         except Exception as raised:  # the others wait for this process: they are told, then it goes on
@@ -77,10 +78,11 @@ def gathered(policy: Any) -> Iterator[None]:
     if not isinstance(policy, FSDPModule):
         yield
         return
+    model: Any = policy
     # A root that was not called yet does not know its parts: they would take themselves for roots.
-    token = torch.tensor([[policy.processing_class.eos_token_id]], device=policy.device)
+    token = torch.tensor([[model.processing_class.eos_token_id]], device=model.device)
     with torch.no_grad():
-        policy(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False)
+        model(input_ids=token, attention_mask=torch.ones_like(token), use_cache=False)
     policy.unshard()
     try:
         yield

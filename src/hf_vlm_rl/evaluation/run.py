@@ -1,7 +1,7 @@
 """`evaluate`: a policy's completions for a dataset, and what rewards make of them."""
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -98,7 +98,7 @@ def evaluate(
         options["synced_gpus"] = True  # none stops generating before the others
     generating = _Generating(policy, num_generations, batch_size, options, keep_rows, on_error == "skip")
     tally = Tally(names)
-    total = len(dataset) if hasattr(dataset, "__len__") else None  # a stream has none
+    total = len(dataset) if isinstance(dataset, Sized) else None  # a stream has none
     size = max(1, batch_size * WINDOW // num_generations) * (1 if ranks.sharded else ranks.count)
     with (
         evaluating(policy),
@@ -130,7 +130,7 @@ class _Generating:
         encoded = {index: self._encoded(index, row) for index, row in window}
         good = {index: prompt for index, prompt in encoded.items() if isinstance(prompt, Encoded)}
         texts = complete(self.policy, list(good.values()), self.copies, self.batch_size, self.options)
-        done = [Done(index, failure=error) for index, error in encoded.items() if index not in good]
+        done = [Done(index, failure=error) for index, error in encoded.items() if isinstance(error, str)]
         for (index, prompt), completions in zip(good.items(), texts, strict=True):
             shown = self._pictures(prompt.tickets) if index < self.keep_rows else ()
             done.append(Done(index, prompt.row_id, tuple(completions), shown))

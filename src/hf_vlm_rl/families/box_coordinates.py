@@ -149,7 +149,7 @@ class BoxCoordinates:
             ValueError: If a box is none, or boxes and labels differ in number.
         """
         single = bool(boxes) and not isinstance(boxes[0], Sequence)
-        many = [boxes] if single else list(boxes)
+        many: list[Any] = [boxes] if single else list(boxes)
         names = (
             [None] * len(many) if labels is None else [labels] if isinstance(labels, str) else list(labels)
         )
@@ -163,7 +163,7 @@ class BoxCoordinates:
     def _extent(self, image_size: tuple[int, int]) -> tuple[float, float]:
         if self.format.scale is not None:
             return self.format.scale, self.format.scale
-        return self.resize(image_size) if self.resize else tuple(image_size)
+        return self.resize(image_size) if self.resize else image_size
 
     def _rounded(self, value: float) -> float:
         return round(value, 3) if self.format.scale == 1 else round(value)

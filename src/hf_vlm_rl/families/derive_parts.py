@@ -21,7 +21,7 @@ PARTS = frozenset({"vision", "projector", "language", "other"})
 _INNER_PROJECTORS = ("merger", "projector", "connector", "adapter", "aligner")
 
 
-def derive_parts(model: nn.Module) -> dict[str, Any]:
+def derive_parts(model: PreTrainedModel) -> dict[str, Any]:
     """The fields of a `VLMFamily` that name modules.
 
     Nothing runs: `get_image_features` names the modules that it uses, so weights on the meta device do.
@@ -43,8 +43,8 @@ def derive_parts(model: nn.Module) -> dict[str, Any]:
     if not hasattr(backbone, FEATURES):
         parts = _parts_by_name(backbone, decoder)
         prefix = paths[id(backbone)]
-        named = {part: tuple(_below(prefix, name) for name in names) for part, names in parts.items()}
-        return named | {"language": paths[id(decoder)]}
+        below = {part: tuple(_below(prefix, name) for name in names) for part, names in parts.items()}
+        return {**below, "language": paths[id(decoder)]}
     children = dict(backbone.named_children())
     named = names_in(type(backbone), FEATURES)
     if decoder is not backbone:
@@ -78,7 +78,8 @@ def needs_native_inputs(model: nn.Module) -> bool:
     Its backbone makes no image features apart, or takes none; or its tower normalises over the batch, so that
     in training mode an image has other features in other company.
     """
-    accepted = inspect.signature(model.base_model.forward).parameters
+    backbone: Any = model.base_model
+    accepted = inspect.signature(backbone.forward).parameters
     apart = hasattr(model.base_model, FEATURES) and "mm_encoder_outputs" in accepted
     return not apart or any(isinstance(module, _BatchNorm) for module in model.modules())
 

@@ -7,6 +7,8 @@ from typing import Any, Self
 from .box_format import BoxFormat
 
 PATHS = ("vision", "projector", "other", "token_types", "companions", "video_companions")
+# What a field holds until it is derived; its type is that of what is derived.
+TO_DERIVE: Any = None
 
 
 @dataclass(frozen=True)
@@ -53,21 +55,21 @@ class VLMFamily:
     """
 
     model_type: str
-    vision: tuple[str, ...] | None = None
-    projector: tuple[str, ...] | None = None
-    language: str | None = None
-    other: tuple[str, ...] | None = None
-    token_types: tuple[str, ...] | None = None
-    companions: tuple[str, ...] | None = None
-    grids: bool | None = None
-    prefix_attention: bool | None = None
-    alone_differs: bool | None = None
-    needs_image: bool | None = None
-    native_inputs: bool | None = None
-    packs: bool | None = None
-    video_features: str | None = None
-    video_companions: tuple[str, ...] | None = None
-    processor_options: Mapping[str, str] | None = None
+    vision: tuple[str, ...] = TO_DERIVE
+    projector: tuple[str, ...] = TO_DERIVE
+    language: str = TO_DERIVE
+    other: tuple[str, ...] = TO_DERIVE
+    token_types: tuple[str, ...] = TO_DERIVE
+    companions: tuple[str, ...] = TO_DERIVE
+    grids: bool = TO_DERIVE
+    prefix_attention: bool = TO_DERIVE
+    alone_differs: bool = TO_DERIVE
+    needs_image: bool = TO_DERIVE
+    native_inputs: bool = TO_DERIVE
+    packs: bool = TO_DERIVE
+    video_features: str = TO_DERIVE
+    video_companions: tuple[str, ...] = TO_DERIVE
+    processor_options: Mapping[str, str] = TO_DERIVE
     least_tokens: int = 1
     counts_by_size: bool = False
     boxes: BoxFormat | None = None

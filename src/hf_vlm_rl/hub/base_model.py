@@ -75,9 +75,11 @@ def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
     """`base` with the license that its card on the Hub states.
 
     Args:
-        base: With `model_id`.
+        base: Comes back as it is without a `model_id`.
         api: The Hub.
     """
+    if base.model_id is None:
+        return base
     try:
         data = api.model_info(base.model_id).card_data
     except (GatedRepoError, RepositoryNotFoundError):

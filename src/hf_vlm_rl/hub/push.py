@@ -135,8 +135,8 @@ def push_folder(
         if content is not None:
             content.repo_id = repo_id
             if not content.license:
-                base = with_license(content.facts.base, api)
-                content.facts = dataclasses.replace(content.facts, base=base)
+                facts = content.filled()
+                content.facts = dataclasses.replace(facts, base=with_license(facts.base, api))
             write_card(folder, content)
         files = pushable(folder)
         check_leaks(files, folder, [token])
@@ -180,14 +180,15 @@ def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardDa
     if known is None:
         content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
     else:
-        kept = {"stock": known.facts.base.stock, "quantization": known.facts.base.quantization}
-        content.facts = dataclasses.replace(known.facts, base=dataclasses.replace(base, **kept))
+        facts = known.filled()
+        kept = dataclasses.replace(base, stock=facts.base.stock, quantization=facts.base.quantization)
+        content.facts = dataclasses.replace(facts, base=kept)
     return content
 
 
 def _head(
     api: HfApi, repo_id: str, private: bool | None, revision: str | None, create_pr: bool, folder: Path
-) -> str:
+) -> str | None:
     """The commit to build on, of a repository and branch that exist from here on."""
     api.create_repo(repo_id, private=private, exist_ok=True)
     info = api.model_info(repo_id)
@@ -203,7 +204,7 @@ def _head(
     return api.model_info(repo_id, revision=revision).sha
 
 
-def _merged(api: HfApi, repo_id: str, head: str, folder: Path, new_license: bool) -> str:
+def _merged(api: HfApi, repo_id: str, head: str | None, folder: Path, new_license: bool) -> str:
     """The card to push: the folder's, with what was written by hand into the one on the Hub."""
     content = (folder / CARD).read_text(encoding="utf-8")
     try:

@@ -114,7 +114,8 @@ def write_card(folder: Path, card: AdapterCardData) -> None:
         card: With `facts`.
     """
     store(card, folder)
-    curve = card.facts.run.curve if card.facts.run is not None else None
+    run = card.filled().run
+    curve = run.curve if run is not None else None
     drawn = curve is not None and draw(curve, folder / CURVE)
     content, path = render(card, curve_drawn=drawn), folder / CARD
     if path.exists():

@@ -109,7 +109,7 @@ class AutoVLMPolicy:
         load = functools.partial(
             _load, options=options, image_store=image_store, sharing=sharing, native_inputs=native_inputs
         )
-        for_adapters = {
+        for_adapters: dict[str, Any] = {
             "base_model": base_model,
             "base_revision": base_revision,
             "trainable": trainable,
@@ -134,7 +134,7 @@ class AutoVLMPolicy:
         image_store: ImageStore | None = None,
         native_inputs: bool | None = None,
         **kwargs: Any,
-    ) -> PreTrainedModel:
+    ) -> VLMPolicy:
         """A policy with random weights.
 
         Args:
@@ -155,7 +155,7 @@ class AutoVLMPolicy:
         *,
         image_store: ImageStore | None = None,
         native_inputs: bool | None = None,
-    ) -> PreTrainedModel:
+    ) -> VLMPolicy:
         """Make a policy of a loaded model, in place. A policy comes back as it is.
 
         Args:
@@ -186,7 +186,7 @@ def _load(
     native_inputs: bool | None,
     kwargs: Mapping[str, Any],
     processor_at: tuple[str, Mapping[str, Any]] | None = None,
-) -> PreTrainedModel:
+) -> VLMPolicy:
     """A model's checkpoint as a policy; its processor from elsewhere if `processor_at` says so."""
     located = file_arguments(hub)
     config_dict = read_config(source, located)
@@ -215,16 +215,14 @@ def _load(
     return _finish(model, processing_class, sharing)
 
 
-def _finish(
-    model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto"
-) -> PreTrainedModel:
+def _finish(model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id
     stops = generation.eos_token_id
     stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
     turn = end_of_turn(processing_class)
-    if turn in stops and turn != processing_class.eos_token_id:
+    if turn is not None and turn in stops and turn != processing_class.eos_token_id:
         processing_class.set_training_eos(turn)
     if processing_class.eos_token_id not in stops:
         # The tokenizer's eos ends an answer; without it, generation runs on.

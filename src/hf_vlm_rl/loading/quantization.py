@@ -56,9 +56,10 @@ def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
     Warns:
         UserWarning: If it is quantised, and fused experts of its decoder are not: they are no linear layers.
     """
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):  # bitsandbytes' 4-bit layers have it
-            module.support_avx512bf16_for_cpu = False
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):  # bitsandbytes' 4-bit layers have it
+            layer.support_avx512bf16_for_cpu = False
     # transformers sets these on models that it has quantised, and on no others.
     if not (getattr(model, "is_loaded_in_4bit", False) or getattr(model, "is_loaded_in_8bit", False)):
         return

@@ -62,7 +62,7 @@ class _PolicyLoader:
         return AutoVLMPolicy.from_pretrained(source, *args, **kwargs)
 
 
-def _policy_config(stock: type) -> type:
+def _policy_config(stock: Any) -> type:
     def from_dict(cls, config_dict: dict, **kwargs: Any):
         result = stock.from_dict.__func__(cls, config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result

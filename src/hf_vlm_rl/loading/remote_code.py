@@ -52,7 +52,7 @@ def load_remote_config(stored: Mapping[str, Any], source: str, hub: Mapping[str,
         )
     located = file_arguments(hub)
     config = AutoConfig.from_pretrained(source, trust_remote_code=True, **located)
-    model_class = get_class_from_dynamic_module(named[name], source, **located)
+    model_class: Any = get_class_from_dynamic_module(named[name], source, **located)
     # As transformers' Auto classes do: saved policies then bring the code along.
     model_class.register_for_auto_class(name)
     _imported[type(config)] = model_class

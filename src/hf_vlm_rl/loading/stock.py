@@ -92,7 +92,8 @@ def chat_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
     """The stock `...ForConditionalGeneration` class for a config."""
     if config.model_type in CHAT_MODELS:
         return getattr(transformers, CHAT_MODELS[config.model_type])
-    return imported_class(config) or MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING[type(config)]
+    mapping: Any = MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING  # one class for each config
+    return imported_class(config) or mapping[type(config)]
 
 
 def skeleton(config: PreTrainedConfig) -> PreTrainedModel:

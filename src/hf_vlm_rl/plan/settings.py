@@ -87,13 +87,12 @@ def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Ite
         run: What is to be trained.
         precisions: Precisions to try. Default: bf16, and 4bit with LoRA.
     """
-    if precisions is None:
-        # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.
-        quantised = run.rank is not None and run.sharding == "ddp"
-        precisions = ("bf16", "4bit") if quantised else ("bf16",)
+    # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.
+    quantised = run.rank is not None and run.sharding == "ddp"
+    tried = precisions or (("bf16", "4bit") if quantised else ("bf16",))
     groups = [run.group, *(group for group in (4, 2) if group < run.group)]
     for group in groups:
-        for precision in precisions:
+        for precision in tried:
             rows = max(group // run.gpus, 1)
             yield _settings(run, precision, False, rows, group)
             while rows:

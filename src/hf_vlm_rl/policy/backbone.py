@@ -1,9 +1,10 @@
 """The multimodal backbone that understands tickets."""
 
 import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
@@ -44,7 +45,13 @@ class _Carried:
         return self
 
 
-class VLMBackbone(Retyped):
+if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+    _Stock = PreTrainedModel
+else:
+    _Stock = object
+
+
+class VLMBackbone(Retyped, _Stock):
     """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
 
     Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are
@@ -60,7 +67,7 @@ class VLMBackbone(Retyped):
     _read: frozenset[str]
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
             self._watch.see(self, kwargs)
@@ -151,11 +158,12 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     family, backbone = processing_class.state.family, model.base_model
     decoder, recurrent = model.get_submodule(family.language), False
     if family.native_inputs:
-        reason = NOT_SHARED
+        reason: str | None = NOT_SHARED
     elif decoder is backbone:
         reason = "the decoder is no module of its own"
     else:
-        recurrent = attach(retype(decoder, VLMDecoder)) > 0
+        retype(decoder, VLMDecoder)
+        recurrent = attach(decoder) > 0
         reason = refusal(decoder.config, family.token_types)
     arguments = frozenset() if family.native_inputs else vision_arguments(backbone)
     switch = SharingSwitch(

@@ -56,7 +56,8 @@ def idle_weights(model: nn.Module, path: str) -> int | None:
     Returns:
         0 where there are no fused experts; None where the number of experts that are chosen is not known.
     """
-    idle, met = 0, defaultdict(dict)
+    idle = 0
+    met: dict[str, dict[str, int]] = defaultdict(dict)
     for name, weight in _fused(model, path):
         block = name.rpartition(".")[0].rpartition(".")[0]
         chosen = _chosen(model.get_submodule(block))

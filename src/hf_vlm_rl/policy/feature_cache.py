@@ -44,7 +44,7 @@ class FeatureCache:
         return {"limit_bytes": self.limit_bytes}
 
     def __setstate__(self, state: dict) -> None:
-        self.__init__(**state)
+        FeatureCache.__init__(self, **state)
 
     @property
     def limit_bytes(self) -> int:

@@ -136,7 +136,8 @@ def _idle_calls(backbone: Any, processing: Any, calls: int) -> torch.Tensor | No
         return None
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
     made = [features_of_one(_forward(backbone, [blank], {}), backbone.fields_read) for _ in range(calls)]
-    idle = sum(tensor.float().sum() for features in made for tensor in features.tensors())
+    sums = [tensor.float().sum() for features in made for tensor in features.tensors()]
+    idle = torch.stack(sums).sum()
     return 0.0 * idle if idle.requires_grad else None
 
 

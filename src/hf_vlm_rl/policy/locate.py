@@ -140,7 +140,8 @@ def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int
     remaining = list(carried)
     rows = []
     for row, count in enumerate(counts):
-        dealt, lengths = [], []
+        dealt: list[Any] = []
+        lengths: list[int] = []
         while sum(lengths) < count and remaining:
             dealt.append(remaining.pop(0))
             lengths.append(_tokens(processing, dealt[-1][0], row))

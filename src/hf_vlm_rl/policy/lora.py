@@ -83,7 +83,7 @@ def lora_config(
         warnings.warn(message, stacklevel=3)
     parameters += _experts(policy, experts, {*parameters, *instead})
     base = type(policy)
-    defaults = {
+    defaults: dict[str, Any] = {
         "r": r,
         "lora_alpha": 2 * r,
         "task_type": "CAUSAL_LM",
@@ -164,7 +164,7 @@ def _replaced_by_peft(policy: Any, layers: Sequence[str]) -> tuple[list[str], se
         return [], set()
     trial = LoraConfig(target_modules=list(layers))
     convert_peft_config_for_transformers(trial, policy, None)
-    kept = set(trial.target_modules)
+    kept = set(trial.target_modules or ())
     return [layer for layer in layers if layer not in kept], set(trial.target_parameters or ())
 
 

@@ -48,29 +48,32 @@ def read_native(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], 
     tensors = {name: value for name, value in kwargs.items() if isinstance(value, torch.Tensor)}
     vision = {name: value for name, value in tensors.items() if name in arguments}
     others = sorted(tensors.keys() - vision.keys() - BESIDE)
-    images = None if others or not backbone.family.packs else _cut(vision)
-    if images is None:
+    cut = None if others or not backbone.family.packs else _cut(vision)
+    if cut is None:
         return _unknown(
             backbone, kwargs, f"beside {others[0]}" if others else "tensors that do not fit together"
         )
     # Some families pad pixels to the most images of a row: an entry of a row without images is blank.
     padded = pixel_values.ndim > 4
-    images = [None if padded and not image["pixel_values"].any() else image for image in images]
+    images = [None if padded and not image["pixel_values"].any() else image for image in cut]
     keys = [None if image is None else _key(image) for image in images]
-    distinct = {key: ProcessedImage(image, "", 0) for key, image in zip(keys, images, strict=True) if image}
+    distinct = {
+        key: ProcessedImage(image, "", 0)
+        for key, image in zip(keys, images, strict=True)
+        if key is not None and image is not None
+    }
     features = encode_distinct(backbone, distinct, vision_options(backbone, kwargs), alone=padded)
     if features is None:
         return _unknown(backbone, kwargs, "features that cannot be told apart by image")
     native = {key: NativeImage(features[key], image.inputs) for key, image in distinct.items()}
     counts = (input_ids == backbone.processing_class.state.placeholder_id).sum(dim=1).tolist()
-    dealt = _deal(keys, [0 if key is None else native[key].features.tokens for key in keys], counts)
+    counted = {key: image.features.tokens for key, image in native.items()}
+    tokens = {key: count for key, count in counted.items() if count is not None}
+    dealt = _deal(keys, [0 if key is None else tokens[key] for key in keys], counts)
     if dealt is None:
         return kwargs, None  # the stock model says what is wrong with it
     backbone.feature_cache.reused += len(keys) - len(distinct)
-    rows = [
-        RowImages(tuple(row), lengths=tuple(native[key].features.tokens for key in row), native=native)
-        for row in dealt
-    ]
+    rows = [RowImages(tuple(row), lengths=tuple(tokens[key] for key in row), native=native) for row in dealt]
     return {name: value for name, value in kwargs.items() if name not in vision}, rows
 
 

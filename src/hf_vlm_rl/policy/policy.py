@@ -8,10 +8,10 @@ computes exactly what the bare model computes.
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import GenerationMixin, LogitsProcessorList
+from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel
 
 from .._retype import Retyped, overriding, retype
 from ..errors import TicketError
@@ -37,11 +37,23 @@ from .spare_types import without_spare_types
 PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
 
-class VLMPolicy(Retyped):
+if TYPE_CHECKING:
+
+    class _Stock(PreTrainedModel, GenerationMixin):
+        """What the policy finds in the class that it is mixed into."""
+
+        @property
+        def base_model(self) -> VLMBackbone: ...
+
+else:
+    _Stock = object
+
+
+class VLMPolicy(Retyped, _Stock):
     """Mixed into the causal-LM model; see the module docstring."""
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         own_generate = stock.generate is not GenerationMixin.generate
 
         @overriding(stock.generate)
@@ -86,7 +98,8 @@ class VLMPolicy(Retyped):
     def processing_class(self) -> VLMTokenizer:
         """The processing class for trainers: the native processor, tokenizer-shaped."""
         # Not through the attribute: a model without a backbone of its own is its own `base_model`.
-        return VLMBackbone.processing_class.fget(self.base_model)
+        of_backbone: Any = VLMBackbone.processing_class
+        return of_backbone.fget(self.base_model)
 
     @property
     def tokenizer(self) -> IdsTokenizer:
@@ -191,16 +204,17 @@ class VLMPolicy(Retyped):
         if inputs is not None:
             kwargs["input_ids"] = inputs
         kwargs = without_spare_types(self.base_model, kwargs)
-        prompt = kwargs.get("input_ids")
+        prompt: Any = kwargs.get("input_ids")
         cached = cached_tokens(kwargs)
         inside = tickets_inside(self.base_model, kwargs)
         kwargs, rows = locate(self.base_model, kwargs, cached)
         if rows is None and not cached and not self.family.native_inputs:
             kwargs, rows = read_native(self.base_model, kwargs)
         if inside:
+            assert rows is not None  # tickets in the ids give each row its images
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
-        restored = kwargs.get("input_ids")
+        restored: Any = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         # The caller goes on with a cache of his own.
@@ -235,7 +249,7 @@ def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
     return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
 
 
-def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
     """Re-type `model`, its backbone and its decoder in place.
 
     Args:

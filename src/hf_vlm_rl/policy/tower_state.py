@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -40,7 +41,7 @@ class TowerState:
         )
 
 
-def frozen_state(backbone: nn.Module, language: str, how: tuple = ()) -> TowerState | None:
+def frozen_state(backbone: Any, language: str, how: tuple = ()) -> TowerState | None:
     """What the features of a frozen tower depend on; None if they must not be kept.
 
     They are not kept if any part of the backbone other than the decoder is trained, carries an
@@ -73,7 +74,7 @@ def frozen_state(backbone: nn.Module, language: str, how: tuple = ()) -> TowerSt
 def settings_of(config: PreTrainedConfig) -> tuple:
     """The values of a config and of the configs inside it, the decoder's aside, comparable."""
     decoder = config.get_text_config()
-    values = []
+    values: list[tuple[str, Any]] = []
     for name, value in vars(config).items():
         if not isinstance(value, PreTrainedConfig):
             values.append((name, repr(value)))

@@ -44,7 +44,7 @@ def check_columns(placeholder: int) -> None:
             inside the rows' ids.
     """
     trainer = calling_trainer()
-    dataset = getattr(trainer, "train_dataset", None)
+    dataset: Any = getattr(trainer, "train_dataset", None)
     # Lists of rows have no columns, and streams cannot be looked at.
     names = set(getattr(dataset, "column_names", None) or []) & set(IMAGE_COLUMNS)
     if not names or not hasattr(dataset, "select"):
@@ -56,7 +56,7 @@ def check_columns(placeholder: int) -> None:
     kind = type(trainer).__name__
     if any(_ids(row) for row in rows):
         what = f"{kind} made ids of texts alone"
-    elif _reads(trainer) is not None and not names & set(_reads(trainer)):
+    elif (read := _reads(trainer)) is not None and not names & set(read):
         what = f"{kind} reads no column of images"
     elif not isinstance(getattr(trainer, "processing_class", None), Retyped):
         what = f"The processing class of {kind} is not the policy's"

@@ -130,7 +130,7 @@ def has_video(messages: Sequence[Mapping]) -> bool:
 def without_images(messages: Sequence[Mapping]) -> list[dict]:
     """A copy of a normalized conversation with empty image and video blocks."""
     return [
-        message | {"content": [_empty(block) for block in message["content"]]}
+        {**message, "content": [_empty(block) for block in message["content"]]}
         if message.get("content")
         else dict(message)
         for message in messages

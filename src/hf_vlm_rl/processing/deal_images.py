@@ -37,7 +37,7 @@ def images_by_row(
     if video_placeholder:
         counts = [count + row.count(video_placeholder) for count, row in zip(counts, rows, strict=True)]
     if images is None:
-        by_row = [[] for _ in rows]
+        by_row: list[list] = [[] for _ in rows]
     elif not is_image_list(images):
         by_row = _deal([images], counts)
     elif any(entry is None or is_image_list(entry) for entry in images):
@@ -74,10 +74,10 @@ def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list
     Raises:
         ImageError: If numbers differ. The message names the row.
     """
-    by_row = [None] * len(rows) if videos is None else videos
-    if not is_image_list(by_row) or len(by_row) != len(rows):
+    given = [None] * len(rows) if videos is None else videos
+    if not is_image_list(given) or len(given) != len(rows):
         raise ImageError(f"Got videos for other rows than the {len(rows)} of text. Pass a list for each row.")
-    by_row = [[as_video(video) for video in as_list(entry)] for entry in by_row]
+    by_row = [[as_video(video) for video in as_list(entry)] for entry in given]
     for index, (row, own) in enumerate(zip(rows, by_row, strict=True)):
         count = row.count(placeholder) if placeholder else 0
         if len(own) != count and (own or videos is not None):

@@ -8,11 +8,11 @@ Shapes: B rows of L tokens.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import BatchEncoding
+from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from .._retype import Retyped, overriding, retype
 from ..errors import ImageError, UnsupportedModelError
@@ -51,7 +51,13 @@ WRONG_KIND = (
 IGNORED = -100
 
 
-class IdsTokenizer(Retyped):
+if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+    _Stock = PreTrainedTokenizerBase
+else:
+    _Stock = object
+
+
+class IdsTokenizer(Retyped, _Stock):
     """Mixed into the checkpoint's tokenizer by `make_ids_tokenizer`; see the module docstring."""
 
     _processing: Any
@@ -59,7 +65,7 @@ class IdsTokenizer(Retyped):
     _texts: TicketTexts
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock._encode_plus)
         def _encode_plus(self, kwargs):
             if not any(self._texts.own(kwargs.get(name)) for name in ("text", "text_pair")):
@@ -84,7 +90,8 @@ class IdsTokenizer(Retyped):
     @property
     def backend_tokenizer(self) -> Any:
         """The backend, which refuses texts with tickets: only this tokenizer knows what they stand for."""
-        return TextBackend(super().backend_tokenizer, self._marks)
+        stock: Any = super()  # only tokenizers with a backend are re-typed
+        return TextBackend(stock.backend_tokenizer, self._marks)
 
     def with_tickets(self, row: Mapping[str, Any]) -> dict[str, Any]:
         """A row in TRL's columns with its images inside its texts, for `Dataset.map`.
@@ -127,7 +134,7 @@ class IdsTokenizer(Retyped):
         placeholder = self._processing.state.placeholder_id
         if not isinstance(rows, list | tuple) or placeholder not in rows:
             return super().decode(token_ids, **options)
-        decode = super().decode
+        decode: Callable[..., Any] = super().decode
         parts = self._texts.parts([int(token) for token in rows])
         return "".join(part if isinstance(part, str) else decode(part, **options) for part in parts)
 
@@ -146,7 +153,7 @@ class IdsTokenizer(Retyped):
     def take(self, processing: Any) -> None:
         """Take what this tokenizer needs beyond the stock one; `make_ids_tokenizer` calls it once."""
         self._processing = processing
-        self._marks = TextTickets(self.convert_ids_to_tokens(processing.state.placeholder_id))
+        self._marks = TextTickets(str(self.convert_ids_to_tokens(processing.state.placeholder_id)))
         self._texts = TicketTexts(processing, self._marks)
         self.chat_template = processing.chat_template
 

@@ -1,6 +1,6 @@
 """Images of a processing class: stored, given tickets, and processed natively, each once."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -40,6 +40,7 @@ class ImageTickets:
 
     tokenizer: Any
     state: ProcessingState
+    native: Callable[[], Any]  # the native processor
 
     @property
     def image_processor(self) -> Any:
@@ -127,8 +128,10 @@ class ImageTickets:
         least = self.state.family.least_tokens
         if cached.tokens < least and not _ids_alone.get():
             image = self.state.store.get(ticket).image
+            size = None if isinstance(image, StoredVideo) else image.size
+            what = "A video" if size is None else f"An image of {size[0]} x {size[1]} pixels"
             raise ImageError(
-                f"An image of {image.width} x {image.height} pixels gives {cached.tokens} image tokens. "
+                f"{what} gives {cached.tokens} image tokens. "
                 f"Expected at least {least}; enlarge it or drop the row."
             )
         return cached

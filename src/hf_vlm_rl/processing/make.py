@@ -19,7 +19,7 @@ from .tokenizer import VLMTokenizer
 
 
 def make_processing_class(
-    processor: ProcessorMixin,
+    processor: Any,
     config: PreTrainedConfig,
     family: VLMFamily,
     image_store: ImageStore | None = None,
@@ -47,9 +47,11 @@ def make_processing_class(
     written = _written_placeholder(processor)
     feature_token = tokenizer.convert_ids_to_tokens(image_token)
     texts = dict.fromkeys((written, processor.image_token, feature_token, video_token))
-    sampled_never = {image_token, getattr(config, "video_token_id", None)}
-    if video_token is not None:
-        sampled_never.add(tokenizer.get_vocab().get(video_token))
+    sampled_never = {
+        image_token,
+        getattr(config, "video_token_id", None),
+        None if video_token is None else tokenizer.get_vocab().get(video_token),
+    }
     opening, one_image = opening_after_bos(processor), prompt(processor, 1)
     with torch.device("cpu"):  # processors count, also where a model without weights is being made
         whole = family.native_inputs or images_kwargs_asked(processor, one_image) is None
@@ -64,13 +66,14 @@ def make_processing_class(
         # As for images: what the model reads goes before what the processor calls so.
         written_id = getattr(config, "video_token_id", None)
         video_id = tokenizer.get_vocab().get(video_token) if written_id is None else written_id
-    retype(processor, VLMTokenizer).state = ProcessingState(
+    made = retype(processor, VLMTokenizer)
+    made.state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty one is false
         placeholder_id=image_token,
         placeholder_texts=tuple(text for text in texts if text),
         ordinary_ids=_ordinary_ids(tokenizer, config),
-        never_sampled=tuple(sorted(sampled_never - {None})),
+        never_sampled=tuple(sorted(token for token in sampled_never if token is not None)),
         opening=opening,
         placeholder=written,
         one_image=one_image,
@@ -80,7 +83,7 @@ def make_processing_class(
         video_placeholder=video_token,
         no_videos=no_videos,
     )
-    return processor
+    return made
 
 
 def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:
@@ -142,13 +145,14 @@ def check_native(processor: Any, model_type: str) -> None:
         UnsupportedModelError: If it has no image token that a text can hold: a tokenizer, an image processor
             alone, or one that places images by itself.
     """
-    if not isinstance(processor, ProcessorMixin) or getattr(processor, "image_token", None) is None:
+    image_token = getattr(processor, "image_token", None)
+    if not isinstance(processor, ProcessorMixin) or image_token is None:
         raise UnsupportedModelError(
             f"Got a {type(processor).__name__} for a {model_type} model. Expected its "
             "processor, with a tokenizer, an image processor and an image token; check that the "
             "checkpoint has processor_config.json or preprocessor_config.json."
         )
-    if not isinstance(processor.image_token, str):
+    if not isinstance(image_token, str):
         raise UnsupportedModelError(
             f"{type(processor).__name__} puts images in front of the text by itself, so that no prompt of a "
             f"{model_type} model says where an image is. Expected a processor whose image_token stands in "

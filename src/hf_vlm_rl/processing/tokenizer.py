@@ -9,7 +9,7 @@ Saved, it is the native processor: same files, same `processor_class`.
 import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from transformers import BatchFeature, ProcessorMixin
 
@@ -46,7 +46,13 @@ PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensor
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
 
-class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
+if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+    _Stock = ProcessorMixin
+else:
+    _Stock = object
+
+
+class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _Stock):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any
@@ -70,7 +76,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
 
     def native(self) -> ProcessorMixin:
         """The native processor: it gives pixels, and shares this object's tokenizer and settings."""
-        twin = copy.copy(self)
+        twin: Any = copy.copy(self)
         twin.__class__ = self._stock_class
         return twin
 
@@ -131,8 +137,8 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
             repeated = before is not None and content == before
             encoded.append(copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
             before = content
-        batch = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
-        batch = pad_batch(self.tokenizer, batch, kwargs.get("max_length"), **padding)
+        columns = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
+        batch = pad_batch(self.tokenizer, columns, kwargs.get("max_length"), **padding)
         if images is not None or any(row["tickets"] for row in encoded):
             # Also where all rows are empty: with an image column, TRL asks for pixel_values.
             batch |= pack([carried for row in encoded for carried in row["tickets"]])

@@ -24,7 +24,8 @@ class Reward(ABC):
 
     @property
     def __name__(self) -> str:
-        return self.name or re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", type(self).__name__).lower()
+        kind: Any = type(self)  # whose own `__name__` is a string
+        return self.name or re.sub(r"(?<!^)(?=[A-Z][a-z])", "_", kind.__name__).lower()
 
     @abstractmethod
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:

@@ -35,7 +35,9 @@ class BoxReward(AnswerReward):
             return [()] * len(boxes)
         sizes = image_sizes(columns, len(boxes), self.__name__)
         for row, (right, size) in enumerate(zip(boxes, sizes, strict=True)):
-            for box in () if size is None else right or ():
+            if size is None:
+                continue
+            for box in right or ():
                 try:
                     check_box(box, size)
                 except ValueError as error:

@@ -32,9 +32,10 @@ def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callab
             "dataset, or name the column in the reward's arguments. Where only some rows have a value, "
             "put None into the others."
         )
-    values = columns[name]
+    values: Any = columns[name]
     # Trainers pass lists; users' own calls also arrays and columns of `datasets`.
-    if isinstance(values, str | bytes | Mapping) or not isinstance(values, Sized) or len(values) != rows:
+    sized = isinstance(values, Sized) and not isinstance(values, str | bytes | Mapping)
+    if not sized or len(values) != rows:
         raise ColumnError(
             f"{reward}: the column {name!r} came as {values!r:.200}. Expected a list with one value for "
             f"each of the {rows} completions."

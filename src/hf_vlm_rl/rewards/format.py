@@ -51,7 +51,7 @@ class FormatReward(Reward):
 
     def __call__(self, completions: list, **columns: Any) -> list[float | None]:
         """One number per completion, see `Reward.__call__`."""
-        rewards = [self._score(text_of(completion)) for completion in completions]
+        rewards: list[float | None] = [self._score(text_of(completion)) for completion in completions]
         log_parse_rate(columns, self.__name__, [reward == 1 for reward in rewards])
         return rewards
 

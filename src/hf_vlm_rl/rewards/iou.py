@@ -22,10 +22,10 @@ def box_iou(a: Boxes, b: Boxes) -> np.ndarray:
         a: (N, 4), [x1, y1, x2, y2].
         b: (M, 4).
     """
-    a, b = (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) for boxes in (a, b))
-    area_a, area_b = ((boxes[:, 2:] - boxes[:, :2]).prod(axis=-1) for boxes in (a, b))
-    low = np.maximum(a[:, None, :2], b[None, :, :2])
-    high = np.minimum(a[:, None, 2:], b[None, :, 2:])
+    left, right = (np.asarray(boxes, dtype=np.float64).reshape(-1, 4) for boxes in (a, b))
+    area_a, area_b = ((boxes[:, 2:] - boxes[:, :2]).prod(axis=-1) for boxes in (left, right))
+    low = np.maximum(left[:, None, :2], right[None, :, :2])
+    high = np.minimum(left[:, None, 2:], right[None, :, 2:])
     overlap = np.clip(high - low, 0, None).prod(axis=-1)
     union = area_a[:, None] + area_b[None] - overlap
     return np.divide(overlap, union, out=np.zeros_like(overlap), where=union > 0)

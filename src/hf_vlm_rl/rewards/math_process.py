@@ -23,7 +23,7 @@ SECONDS = 5
 _PROGRAM = Path(__file__).with_name("math_worker.py")
 
 _lock = threading.Lock()
-_process: subprocess.Popen | None = None
+_process: subprocess.Popen[str] | None = None
 
 
 @functools.lru_cache(maxsize=4_096)
@@ -44,35 +44,35 @@ def ask(question: str, *texts: str) -> bool:
     if find_spec("math_verify") is None:
         raise missing("math-verify")
     with _lock:
-        if _process is None or _process.poll() is not None:
-            _start()
-        reply = _exchange([SECONDS, question, *texts])
+        running = _process if _process is not None and _process.poll() is None else _start()
+        reply = _exchange(running, [SECONDS, question, *texts])
         if not reply:
             _stop()
     return reply == "true\n"
 
 
-def _start() -> None:
+def _start() -> subprocess.Popen[str]:
     global _process
     _stop()
     command = [sys.executable, "-P", str(_PROGRAM)]
     _process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, encoding="ascii"
     )
-    if not _exchange(sys.path):
+    if not _exchange(_process, sys.path):
         _stop()
         raise RuntimeError(
             f"The process that compares mathematics did not start: {' '.join(command)}. Its error stands "
             f"above; try {sys.executable} -c 'import math_verify'."
         )
+    return _process
 
 
-def _exchange(message: list[Any]) -> str:
+def _exchange(process: subprocess.Popen[str], message: list[Any]) -> str:
     """Send one line and wait for one; "" if the process ended."""
     try:
         with contextlib.suppress(BrokenPipeError):
-            print(json.dumps(message), file=_process.stdin, flush=True)
-        return _process.stdout.readline()
+            print(json.dumps(message), file=process.stdin, flush=True)
+        return process.stdout.readline() if process.stdout else ""
     except BaseException:  # an interrupt: the next question must not get this one's reply
         _stop()
         raise
@@ -83,14 +83,15 @@ def _stop() -> None:
     if _process is not None:
         _process.kill()
         _process.wait()
-        _close()
+        _close(_process)
 
 
-def _close() -> None:
+def _close(process: subprocess.Popen[str]) -> None:
     global _process
-    for pipe in (_process.stdin, _process.stdout):
+    for pipe in (process.stdin, process.stdout):
         with contextlib.suppress(OSError):
-            pipe.close()
+            if pipe is not None:
+                pipe.close()
     _process = None
 
 
@@ -98,7 +99,7 @@ def _leave_to_parent() -> None:
     """In a forked process: its parent's process is not its own."""
     if _process is not None:
         _process.returncode = 0  # there is nothing to wait for
-        _close()
+        _close(_process)
     _lock.release()
 
 

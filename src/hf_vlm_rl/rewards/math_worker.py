@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+from collections.abc import Callable
 
 SECONDS_TO_START = 120
 BYTES = 4 << 30
@@ -69,7 +70,7 @@ def main() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (BYTES, resource.getrlimit(resource.RLIMIT_AS)[1]))
     print("ready", file=replies, flush=True)
     faulthandler.cancel_dump_traceback_later()
-    questions = {"reads": reads, "equal": equal}
+    questions: dict[str, Callable[..., bool]] = {"reads": reads, "equal": equal}
     for line in sys.stdin:
         seconds, name, *texts = json.loads(line)
         watch(seconds)

@@ -92,7 +92,8 @@ class NumericReward(AnswerReward):
 
     def parse_answer(self, answer: str) -> Quantity | None:
         """The last number of the answer."""
-        return (parse_quantities(answer) or [None])[-1]
+        quantities = parse_quantities(answer)
+        return quantities[-1] if quantities else None
 
     def score(self, parsed: Quantity, target: Quantity) -> float:
         """1 or 0."""

@@ -71,7 +71,8 @@ def _in_objects(text: str) -> list[WrittenBox]:
 
 
 def _in_brackets(text: str) -> list[WrittenBox]:
-    boxes, end = [], 0
+    boxes: list[WrittenBox] = []
+    end = 0
     for match in _FOUR.finditer(text):
         # A label stands before its boxes.
         label = _clean(_MARKUP.sub(" ", text[max(end, match.start() - 200) : match.start()]))
@@ -90,7 +91,7 @@ def _clean(label: str) -> str:
 
 
 def in_pixels(
-    box: WrittenBox, coordinates: BoxCoordinates | None, size: tuple[int, int] | None
+    box: WrittenBox, coordinates: BoxCoordinates | None, size: tuple[int, int]
 ) -> list[float] | None:
     """[x1, y1, x2, y2] in the space of the dataset's boxes, or None if the corners are not in order."""
     numbers = list(box.numbers)

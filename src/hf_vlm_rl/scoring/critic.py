@@ -1,6 +1,6 @@
 """A critic for PPO that needs no second copy of the model: its own adapter on the policy's weights."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -91,7 +91,7 @@ class _Backbone(nn.Module):
     def forward(self, **kwargs: Any) -> BaseModelOutput:
         """`hidden_states[-1]` (B, L, H); arguments as for the policy's backbone."""
         (policy,) = self._policy
-        model = policy.get_base_model()
+        model: Any = policy.get_base_model()
         if torch.is_grad_enabled():
             self._arm()
         kwargs |= {"output_hidden_states": False, "use_cache": False, "return_dict": True}
@@ -134,7 +134,7 @@ def _active(module: nn.Module, name: str) -> Iterator[None]:
 
 
 @contextmanager
-def _checkpointed(layers: nn.ModuleList, name: str) -> Iterator[None]:
+def _checkpointed(layers: Iterable[Any], name: str) -> Iterator[None]:
     """Where layers are checkpointed, recompute them in the backward pass with the same adapter."""
     # Transformers gives each checkpointed layer the function under this name and offers no other way to it.
     # Layers that cannot be checkpointed lack `gradient_checkpointing`.

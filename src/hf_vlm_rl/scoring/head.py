@@ -6,7 +6,7 @@ family's checkpoint key conversions to it, on load and on save.
 """
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -24,11 +24,17 @@ from ..processing.tokenizer import VLMTokenizer
 SUFFIX = "ForConditionalGeneration"
 
 
-class VLMScored:
+if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+    _Stock = PreTrainedModel
+else:
+    _Stock = object
+
+
+class VLMScored(_Stock):
     """Mixed into a family's `PreTrainedModel`: `model`, the backbone, and `score`, a linear head."""
 
     base_model_prefix = "model"
-    _keys_to_ignore_on_load_unexpected = (r"^lm_head\.",)
+    _keys_to_ignore_on_load_unexpected = [r"^lm_head\."]  # noqa: RUF012 - transformers declares a list
     _backbone_class: type
     _origin: tuple
 
@@ -36,7 +42,9 @@ class VLMScored:
         super().__init__(config)
         self.num_labels = config.num_labels
         self.model = self._backbone_class(config)
-        self.score = nn.Linear(config.get_text_config().hidden_size, config.num_labels, bias=False)
+        text: Any = config.get_text_config()
+        labels: Any = self.num_labels
+        self.score = nn.Linear(text.hidden_size, labels, bias=False)
         self.post_init()
 
     def __reduce_ex__(self, protocol: Any) -> tuple:
@@ -107,8 +115,8 @@ class VLMScored:
 
 
 @functools.cache
-def scored_class(stock: type[PreTrainedModel], backbone: type[PreTrainedModel]) -> type:
-    """The scored class of a family.
+def scored_class(stock: Any, backbone: Any) -> Any:
+    """The scored class of a family, a `VLMScored` and a `PreTrainedModel`.
 
     Args:
         stock: The family's `...ForConditionalGeneration`.
@@ -129,6 +137,6 @@ def scored_class(stock: type[PreTrainedModel], backbone: type[PreTrainedModel]) 
     return type(name, (VLMScored, base), members)
 
 
-def _new(stock: type, backbone: type) -> Any:
+def _new(stock: Any, backbone: Any) -> Any:
     cls = scored_class(stock, backbone)
     return cls.__new__(cls)

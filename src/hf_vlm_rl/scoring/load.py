@@ -96,7 +96,9 @@ class AutoVLMValueModel:
         kwargs = decoder_only(kwargs, family, head=HEAD.removesuffix(".weight"))
         processing_class = make_processing_class(processor, config, family)
         _check_same_model(processing_class, config, source)
-        model_class = scored_class(type(chat_model), type(chat_model.base_model))
+        stock: Any = type(chat_model)
+        backbone: Any = type(chat_model.base_model)
+        model_class = scored_class(stock, backbone)
         model, info = model_class.from_pretrained(
             source, config=config, output_loading_info=True, **hub, **kwargs
         )

@@ -106,7 +106,7 @@ class _Functions(nn.Module):
             [row.completion_ids for row in rows], skip_special_tokens=True
         )
         columns = columns_as_lists([row.note.columns for row in rows])
-        arguments = {
+        arguments: dict[str, list[Any]] = {
             "prompts": [row.note.prompt for row in rows],
             "completions": [[{"role": "assistant", "content": text}] for text in texts],
             "completion_ids": [row.completion_ids for row in rows],

@@ -10,7 +10,7 @@ from ..loading.stock import load_processor
 from ..processing.tokenizer import VLMTokenizer
 
 # Who made the settings, not what they are.
-NAMES = frozenset({"image_processor_type", "processor_class", "_processor_class"})
+NAMES = frozenset({"image_processor_type", "processor_class"})
 
 
 def changed_options(processing: VLMTokenizer, source: str) -> dict[str, Any]:

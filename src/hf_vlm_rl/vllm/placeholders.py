@@ -88,8 +88,8 @@ def sampled_logprobs(
         value = known[token]
         if value is not None and temperature > 0:
             # None and -inf: cut off by top_k, top_p or min_p, and then the ratio is the cut's as well.
-            biased = [known[each] for each in placeholder_ids if known.get(each) is not None]
-            odds = sum(math.exp(each - BIAS / temperature) for each in biased)
+            biased = [known.get(each) for each in placeholder_ids]
+            odds = sum(math.exp(each - BIAS / temperature) for each in biased if each is not None)
             value -= math.log1p(odds)
         sampled.append(value)
     return sampled

@@ -15,8 +15,13 @@ from ..errors import ImageError
 from ..processing.carriers import unpack
 from ..processing.conversation import has_video
 from ..processing.images.options import note_options, unmarked
-from ..processing.images.stored import StoredImage
+from ..processing.images.stored import StoredImage, StoredVideo
 from ..processing.tokenizer import VLMTokenizer
+
+NO_VIDEOS = (
+    "a prompt has a video, and prompts for vLLM carry images. Expected use_vllm=False, or the video's frames "
+    "as images."
+)
 
 
 @dataclass(frozen=True)
@@ -63,10 +68,7 @@ def _encode(
             ids = processing(text=[prompt])["input_ids"][0]
             return EnginePrompt(ids, ids)
         if has_video(prompt):
-            raise ImageError(
-                "a prompt has a video, and prompts for vLLM carry images. Expected use_vllm=False, or the "
-                "video's frames as images."
-            )
+            raise ImageError(NO_VIDEOS)
         template = {**template, "add_generation_prompt": True}
         encoded = processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **template)
         ids = encoded["input_ids"][0]
@@ -88,6 +90,8 @@ def _encode(
 
 def _image(stored: StoredImage) -> PIL.Image.Image:
     """The image of a ticket; the native processor's arguments for it alone are noted on a copy."""
+    if isinstance(stored.image, StoredVideo):
+        raise ImageError(NO_VIDEOS)
     # How an image is processed in company, vLLM sees by itself.
     options = {name: value for name, value in stored.options.items() if name != "alone"}
     # They go where the image goes: TRL gathers the images of several processes.

@@ -35,7 +35,7 @@ def match_weight_names(trainer: Any) -> dict[str, str]:
         )
     model = engine.llm.llm_engine.model_executor.driver_worker.model_runner.model
     own = [name.removeprefix(PEFT) for name, _ in trainer.model.named_parameters()]
-    shortened = {}
+    shortened: dict[str, str] = {}
     for path, _ in model.named_modules():
         tower, _, last = path.rpartition(".")
         if last != INSIDE:

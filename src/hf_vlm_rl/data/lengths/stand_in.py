@@ -18,7 +18,7 @@ from ...processing.images.processed import ProcessedImage
 from ...processing.images.reference import payload
 from ...processing.images.size import image_size
 from ...processing.images.store import ImageStore, image_ticket
-from ...processing.images.stored import StoredImage
+from ...processing.images.stored import StoredImage, StoredVideo
 from ...processing.videos.request import is_video
 
 _SIZE = "hf_vlm_rl_size"
@@ -91,7 +91,7 @@ class _Store:
         if ticket not in self._waiting:
             return self._videos.get(ticket)
         stored = self._waiting.pop(ticket)
-        if self._pixels:
+        if self._pixels or isinstance(stored.image, StoredVideo):
             return stored
         return replace(stored, image=PIL.Image.new("RGB", _size(stored.image)))
 

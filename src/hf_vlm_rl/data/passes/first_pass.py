@@ -91,7 +91,7 @@ def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
     # A bar once there is something to wait for.
     with tqdm(desc="Checking rows", unit=" rows", delay=2) as bar:
         for number, part in enumerate(parts):
-            taken = itertools.repeat(True)
+            taken: Iterator[bool] = itertools.repeat(True)
             if part.sample is not None:
                 taken = iter(part.sample(sum(1 for _ in part.source.records())))
             records, position, keep = part.source.records(), 0, bytearray()

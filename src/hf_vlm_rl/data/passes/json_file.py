@@ -150,6 +150,11 @@ def _items(file: IO[bytes], path: Path, start: Start | None) -> Iterator[Record]
             at, number = end, number + 1
 
 
+def _after_spaces(window: str, at: int) -> int:
+    spaces = _SPACES.match(window, at)
+    return spaces.end() if spaces else at
+
+
 class _Broken(Exception):
     """No JSON list; `cut` if more of the file could make it one."""
 
@@ -169,17 +174,17 @@ def _value(window: str, at: int, number: int) -> tuple[Any, int, int]:
     Raises:
         _Broken: If there is none.
     """
-    at = _SPACES.match(window, at).end()
+    at = _after_spaces(window, at)
     sign = window[at : at + 1]
     if sign != "]" or not number:
         if sign != ("," if number else "["):
             raise _Broken(f"expected ',' or ']', found {sign!r}" if sign else "cut off", not sign)
-        at = _SPACES.match(window, at + 1).end()
+        at = _after_spaces(window, at + 1)
         sign = window[at : at + 1]
         if sign == "]" and number:
             raise _Broken("a comma before the closing bracket", False)
     if sign == "]":
-        at = _SPACES.match(window, at + 1).end()
+        at = _after_spaces(window, at + 1)
         if at < len(window):
             raise _Broken("something follows the list's closing bracket", False)
         return None, at, at

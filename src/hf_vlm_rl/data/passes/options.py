@@ -130,11 +130,10 @@ def split_options(options: LoadOptions) -> tuple[RowOptions, BuildOptions]:
     unknown = sorted(options.keys() - LoadOptions.__annotations__.keys())
     if unknown:
         raise TypeError(f"Got the keywords {unknown}. Expected some of {list(LoadOptions.__annotations__)}.")
-    row_options, build_options = (
-        kind(**{field.name: options[field.name] for field in fields(kind) if field.name in options})
-        for kind in (RowOptions, BuildOptions)
-    )
-    return row_options, build_options
+    given: Mapping[str, Any] = options
+    rows = {field.name: given[field.name] for field in fields(RowOptions) if field.name in given}
+    builds = {field.name: given[field.name] for field in fields(BuildOptions) if field.name in given}
+    return RowOptions(**rows), BuildOptions(**builds)
 
 
 def column_names(names: Any, option: str) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class RowsConfig(datasets.BuilderConfig):
     """What `RowsBuilder` builds."""
 
     parts: list[Part] = field(default_factory=list)
-    check: ImageCheck | None = None
+    check: ImageCheck = field(default_factory=lambda: ImageCheck(exist=False, verify=False))
     on_error: OnError = "raise"
     planned: Plan | None = None
 

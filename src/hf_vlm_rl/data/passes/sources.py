@@ -25,7 +25,9 @@ class Reader(Protocol):
 class Source(Protocol):
     """Records in a fixed order, and their reader; can be pickled."""
 
-    reader: Reader
+    @property
+    def reader(self) -> Reader:
+        """Of the records."""
 
     @property
     def name(self) -> str:

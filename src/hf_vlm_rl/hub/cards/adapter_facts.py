@@ -90,7 +90,7 @@ def _parts(model: Any, saved: Iterable[str], whole: tuple[str, ...]) -> tuple[in
     def part(name: str) -> str:
         return PART_NAMES["language" if below(name, heads) else part_of(name, family)]
 
-    parameters = Counter()
+    parameters: Counter[str] = Counter()
     for name, size in sizes.items():
         parameters[part(name)] += size
     # Modules that are trained as a whole are named by the end of their path.

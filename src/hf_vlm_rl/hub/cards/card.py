@@ -68,6 +68,16 @@ class AdapterCardData:
         """The heading, and the model's name in `model-index`."""
         return self.title or (self.repo_id or PLACEHOLDER_ID).rsplit("/", 1)[-1]
 
+    def filled(self) -> CardFacts:
+        """The facts.
+
+        Raises:
+            ValueError: If nothing has filled them.
+        """
+        if self.facts is None:
+            raise ValueError("Got a card without facts. Use save_adapter or push_adapter, which fill them.")
+        return self.facts
+
     def all_tags(self) -> list[str]:
         """The tags, without repetition: trainer, method, adapter, then the user's."""
         tags = []

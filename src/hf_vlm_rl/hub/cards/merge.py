@@ -50,7 +50,11 @@ def merge(content: str, existing: str, where: str, new_license: bool = False) ->
         around, old_metadata = ("", "\n"), {}
     elif around is None:
         around = "\n", f"\n\n{old_body.strip()}\n"
-    local = _around_block(body, "the card to push")
+    local, block = _around_block(body, "the card to push"), BLOCK.search(body)
+    if local is None or block is None:
+        raise ValueError(
+            "Got a card to push without the block that is generated. Expected one of save_adapter."
+        )
     texts = [[text.strip() for text in side] for side in (local, around)]
     if all(map(any, texts)) and texts[0] != texts[1]:
         raise ValueError(
@@ -59,7 +63,7 @@ def merge(content: str, existing: str, where: str, new_license: bool = False) ->
         )
     before, after = local if any(texts[0]) else around
     merged = _united(metadata, old_metadata, _generated(old_body), new_license)
-    return write(merged, f"{before}{BLOCK.search(body)[0]}{after}")
+    return write(merged, f"{before}{block[0]}{after}")
 
 
 def write(metadata: Mapping[str, Any], body: str) -> str:
@@ -70,7 +74,7 @@ def write(metadata: Mapping[str, Any], body: str) -> str:
         body: Markdown.
     """
     known = {key: metadata[key] for key in ORDER if key in metadata}
-    return f"---\n{CardData(**known | metadata).to_yaml()}\n---\n{body}"
+    return f"---\n{CardData(**{**known, **metadata}).to_yaml()}\n---\n{body}"
 
 
 def _parse(content: str, where: str) -> tuple[dict[str, Any], str]:

@@ -23,12 +23,11 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
     Raises:
         ValueError: If `card.facts` is not filled, or the metadata is not valid.
     """
-    if card.facts is None:
-        raise ValueError("Got a card without facts. Use save_adapter or push_adapter, which fill them.")
+    facts = card.filled()
     metadata = card.metadata()
     body = _template().render(
         card=card,
-        facts=card.facts,
+        facts=facts,
         methods=METHODS,
         repo_id=card.repo_id or PLACEHOLDER_ID,
         metadata=metadata,

@@ -70,7 +70,8 @@ def _rewards(trainer: Any) -> list[tuple[str, float]]:
 def _rows(dataset: Any) -> int | None:
     if isinstance(dataset, dict):
         counts = [_rows(part) for part in dataset.values()]
-        return None if None in counts else sum(counts)
+        known = [count for count in counts if count is not None]
+        return sum(known) if len(known) == len(counts) else None
     try:
         return len(dataset)
     except TypeError:  # streaming

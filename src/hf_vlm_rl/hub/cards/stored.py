@@ -59,4 +59,5 @@ def _facts(base: dict, adapter: dict, run: dict | None, versions: dict) -> CardF
     adapter["parts"] = tuple(PartFacts(**part) for part in adapter["parts"])
     if run and run["curve"]:
         run["curve"] = Curve(**run["curve"])
-    return CardFacts(BaseFacts(**base), AdapterFacts(**adapter), run and RunFacts(**run), versions)
+    facts = RunFacts(**run) if run else None
+    return CardFacts(BaseFacts(**base), AdapterFacts(**adapter), facts, versions)

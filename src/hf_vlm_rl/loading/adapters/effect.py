@@ -41,17 +41,20 @@ def _changes(module: nn.Module, name: str) -> bool:
         return any(not torch.equal(trained, base.to(trained)) for trained, base in pairs)
     if not isinstance(module, LoraLayer) or not module.scaling.get(name):
         return False
-    factors = [(module.lora_A, module.lora_B), (module.lora_embedding_A, module.lora_embedding_B)]
+    factors: list[tuple[Any, Any]] = [
+        (module.lora_A, module.lora_B),
+        (module.lora_embedding_A, module.lora_embedding_B),
+    ]
     return any(name in down and _any(down[name]) and _any(up[name]) for down, up in factors)
 
 
 def _any(part: Any) -> bool:
-    weight = part.weight if isinstance(part, nn.Module) else part
+    weight: Any = part.weight if isinstance(part, nn.Module) else part
     return bool(weight.any())
 
 
 def _told_by_weights(model: PeftModel, name: str) -> bool:
-    config = model.peft_config[name]
+    config: Any = model.peft_config[name]
     odd = ("use_dora", "lora_bias", "trainable_token_indices", "target_parameters")
     # Options that PEFT has added over time; an older one has none of the newer.
     plain = config.peft_type == "LORA" and not any(getattr(config, key, None) for key in odd)

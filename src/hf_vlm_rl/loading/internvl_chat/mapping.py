@@ -24,7 +24,7 @@ class SplitGroupedQKV(ConversionOps):
     """
 
     @torch.no_grad()
-    def convert(
+    def convert(  # type: ignore[override]  # transformers' own operations declare `config` so, too
         self,
         input_dict: dict[str, Any],
         source_patterns: list[str],
@@ -50,7 +50,7 @@ class SplitGroupedQKV(ConversionOps):
 class JoinGroupedQKV(ConversionOps):
     """q, k, v -> InternLM2's `wqkv`; the inverse of `SplitGroupedQKV`."""
 
-    def convert(
+    def convert(  # type: ignore[override]  # transformers' own operations declare `config` so, too
         self,
         input_dict: dict[str, Any],
         source_patterns: list[str],

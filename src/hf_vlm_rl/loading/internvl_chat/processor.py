@@ -43,7 +43,7 @@ def make_processor(files: Files, stored: Mapping[str, Any]) -> InternVLProcessor
     chat = chat_options(stored)
     conversation = conversation_for(chat["template"], files.source)
     side = tile_size(stored)
-    pixels = {"size": {"height": side, "width": side}, "image_mean": MEAN, "image_std": STD}
+    pixels: dict[str, Any] = {"size": {"height": side, "width": side}, "image_mean": MEAN, "image_std": STD}
     return InternVLProcessor(
         _image_processor(chat, pixels),
         make_tokenizer(files, conversation, stored["llm_config"]["vocab_size"]),
@@ -56,7 +56,7 @@ def make_processor(files: Files, stored: Mapping[str, Any]) -> InternVLProcessor
 def _image_processor(chat: Mapping[str, Any], pixels: Mapping[str, Any]) -> GotOcr2ImageProcessorPil:
     # InternVLProcessor always asks for tiles: only a limit of one keeps an image whole.
     dynamic = chat["dynamic_image_size"]
-    tiles = {
+    tiles: dict[str, Any] = {
         "crop_to_patches": True,
         "min_patches": chat["min_dynamic_patch"] if dynamic else 1,
         "max_patches": chat["max_dynamic_patch"] if dynamic else 1,

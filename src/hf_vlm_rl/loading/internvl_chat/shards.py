@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -119,5 +120,5 @@ def _header(path: Path) -> dict[str, StoredTensor]:
         ) from error
 
 
-def _describe(path: Path, view: object) -> StoredTensor:
+def _describe(path: Path, view: Any) -> StoredTensor:
     return StoredTensor(path, tuple(view.get_shape()), view.get_dtype())

@@ -14,7 +14,8 @@ from .files import Files, read_json
 from .templates import IMAGE_TOKEN, Conversation
 
 if TYPE_CHECKING:
-    from sentencepiece.sentencepiece_model_pb2 import ModelProto
+    # Protobuf makes its classes when it is imported; the types are in a package of stubs that has no others.
+    from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
 IMAGE_TOKENS = {
     "start_image_token": "<img>",
@@ -128,7 +129,8 @@ def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
             f"{len(unreachable) - 1} other tokens of {vocab_file.name}. It is truncated; download it again."
         )
     # transformers knows how Qwen2 splits text; the backend is taken without its added tokens.
-    qwen = Qwen2Tokenizer(vocab=vocabulary, merges=merges).backend_tokenizer
+    pairs: Any = merges  # as the backend takes them; transformers declares strings
+    qwen = Qwen2Tokenizer(vocab=vocabulary, merges=pairs).backend_tokenizer
     return _without_added_tokens(qwen.to_str())
 
 
@@ -155,7 +157,7 @@ def read_sentencepiece(path: Path) -> "ModelProto":
     """
     try:
         from google.protobuf.message import DecodeError
-        from sentencepiece.sentencepiece_model_pb2 import ModelProto
+        from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]  # as above
     except ImportError as error:
         raise ImportError(
             f"{path} is a SentencePiece model, which needs sentencepiece and protobuf to be read: "

@@ -38,8 +38,9 @@ def in_original_names(
     conversions = get_model_conversion_mapping(model, add_legacy=False)
     # transformers keeps here what it loaded a model with, and looks nowhere else when it saves one. Entries
     # with the scope "" rename transformers' own names to the same and would come on top of ours.
-    model._weight_conversions = [entry for entry in conversions if entry.scope_prefix != ""]
-    return revert_weight_conversion(model, tensors)
+    kept: Any = [entry for entry in conversions if entry.scope_prefix != ""]
+    model._weight_conversions = kept
+    return revert_weight_conversion(model, dict(tensors))
 
 
 def check_weights(files: Files, config: InternVLConfig, backbone: str) -> None:
@@ -55,10 +56,16 @@ def check_weights(files: Files, config: InternVLConfig, backbone: str) -> None:
     check_tensors(stored_tensors(files), {key: value.shape for key, value in expected.items()}, files)
 
 
+def _of_type(config: InternVLConfig, model_type: str) -> InternVLConfig:
+    """A copy whose own `model_type` hides that of its class."""
+    config = copy.deepcopy(config)
+    vars(config)["model_type"] = model_type
+    return config
+
+
 def _without_memory(config: InternVLConfig, model_type: str) -> InternVLForConditionalGeneration:
     """A skeleton of the model; transformers looks up the conversions of its weights by `model_type`."""
-    config = copy.deepcopy(config)
-    config.model_type = model_type
+    config = _of_type(config, model_type)
     with torch.device("meta"):
         return InternVLForConditionalGeneration(config)
 
@@ -80,11 +87,11 @@ def load_weights(
     check_weights(files, config, backbone)
     if kwargs.pop("output_loading_info", False):
         raise ValueError("Got output_loading_info=True. A missing or unexpected weight is an error here.")
-    stored = copy.deepcopy(config)
-    stored.model_type = mapping_for(backbone)
-    model, report = InternVLForConditionalGeneration.from_pretrained(
+    stored = _of_type(config, mapping_for(backbone))
+    loaded: Any = InternVLForConditionalGeneration.from_pretrained(
         files.source, config=stored, output_loading_info=True, **files.located, **kwargs
     )
+    model, report = loaded
     # From here on a stock model: its own model type, and saved as if it had never been another.
     del model.config.model_type
     model.__dict__.pop("_weight_conversions", None)

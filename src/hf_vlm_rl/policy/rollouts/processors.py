@@ -1,6 +1,7 @@
 """The processor that every `generate` of a policy gets, and which processors look at one row at a time."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from transformers import (
@@ -41,7 +42,7 @@ class NeverSample(LogitsProcessor):
         self.token_ids = sorted(token_ids)
         self._index: torch.Tensor | None = None
 
-    def __call__(self, input_ids: torch.LongTensor, scores: torch.FloatTensor) -> torch.FloatTensor:
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> Any:
         """Scores of shape (B, V), with the columns of `token_ids` at -inf; ids from V on have none."""
         if self._index is None or self._index.device != scores.device:  # the vocabulary stays for a call
             known = [token for token in self.token_ids if token < scores.shape[-1]]

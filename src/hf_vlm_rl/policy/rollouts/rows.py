@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from transformers import Cache
 
 # The dimension of the rows in what a decoding step is given for each token.
 ROWS = {
@@ -48,7 +47,7 @@ def choose_arguments(kwargs: Mapping[str, Any], rows: torch.Tensor) -> dict[str,
     return {name: _choose(name, value, rows) if name in ROWS else value for name, value in kwargs.items()}
 
 
-def choose_cache(cache: Cache, rows: torch.Tensor) -> None:
+def choose_cache(cache: Any, rows: torch.Tensor) -> None:
     """Leave the other rows out of a cache, in place.
 
     Args:

@@ -115,7 +115,7 @@ def run_on_cache(decoder: nn.Module, forward: Callable, cut: Cut, kwargs: dict[s
         raise UnknownInput("gradient checkpointing runs layers without a cache", lasting=False)
     rows, columns = cut.shape
     flat = torch.arange(rows * columns, device=cut.first.device).view(rows, columns)
-    cache = _differentiable_cache(decoder.config)
+    cache: Any = _differentiable_cache(decoder.config)
 
     def run(source: torch.Tensor, seen: Any) -> Any:
         inputs = take_tokens(cut.shape, source, kwargs) | {"past_key_values": cache, "use_cache": True}

@@ -60,8 +60,9 @@ def _later(mask: Mask, column: int, shape: tuple[int, int], cache: Cache, kind: 
     if kind in RECURRENT:
         return None if mask is None else mask[:, column:]
     if mask is None:
-        layer = next(layer for layer in cache.layers if getattr(layer, "keys", None) is not None)
-        mask = torch.ones(1, 1, columns, columns, dtype=torch.bool, device=layer.keys.device).tril()
+        kept = (getattr(layer, "keys", None) for layer in cache.layers)
+        device = next(keys.device for keys in kept if keys is not None)
+        mask = torch.ones(1, 1, columns, columns, dtype=torch.bool, device=device).tril()
     # Layers with a window keep no more than it holds.
     alike = (
         number

@@ -18,7 +18,7 @@ class VLMDecoder(Retyped):
     """The stock text decoder, which also takes how the rows of a batch share their prefixes."""
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
             if (cut := kwargs.pop(ON_A_CACHE, None)) is not None:

@@ -55,7 +55,7 @@ class SharingAttention(Retyped):
     """The stock attention module, which uses our attention for calls that bring a layout or our cache."""
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
+    def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self, kwargs):
             if (packing := kwargs.pop(PACKING, None)) is not None:
@@ -75,8 +75,8 @@ class SharingRecurrence(Retyped):
     """The stock recurrent or convolutional module, which runs prefixes before suffixes for packed rows."""
 
     @classmethod
-    def _members(cls, stock: type) -> dict[str, Any]:
-        cache_name = _cache_parameter(stock)
+    def _members(cls, stock: Any) -> dict[str, Any]:
+        cache_name = str(_cache_parameter(stock))  # `attach` re-types none that lacks it
 
         @overriding(stock.forward)
         def forward(self, kwargs):
@@ -122,7 +122,7 @@ def _cache_name(module: nn.Module) -> str | None:
     return _cache_parameter(type(module))
 
 
-def _cache_parameter(kind: type) -> str | None:
+def _cache_parameter(kind: Any) -> str | None:
     parameters = inspect.signature(kind.forward).parameters
     names = [name for name in ("cache_params", "past_key_values") if name in parameters]
     return names[0] if names and "hidden_states" in parameters else None

@@ -143,7 +143,7 @@ def find_layout(
         ends = ends.masked_fill(joined.gather(1, flush), 0).cummax(dim=1).values
     kinds = starts if aligned else torch.zeros_like(starts)
     groups = group_rows(keys, lengths, ends, kinds)
-    return _lay_out(groups, starts.tolist(), lengths.tolist(), tuple(mask.shape))
+    return _lay_out(groups, starts.tolist(), lengths.tolist(), (len(mask), mask.shape[1]))
 
 
 def _lay_out(

@@ -123,15 +123,16 @@ def prefill_once(
         backbone.sharing.refused["generate: the model keeps its cache elsewhere"] += 1
         return None
     # Keys that all rows of a prompt read, where nothing else is kept; else each row has a copy.
+    filled: Cache = cache
     if attends_to_all(backbone.decoder.config) and _asked(backbone, disagreement) is None:
-        cache = share_prompts(cache, inverse)
+        filled = share_prompts(cache, inverse)
     else:
         cache.reorder_cache(inverse)
     if backbone.processing_class.state.family.grids:
         backbone.rope_deltas = backbone.rope_deltas[inverse]
     backbone.sharing.prompts += len(rows)
     backbone.sharing.prefilled += len(first)
-    return kwargs | {"past_key_values": cache, "attention_mask": mask}
+    return kwargs | {"past_key_values": filled, "attention_mask": mask}
 
 
 def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
@@ -164,10 +165,10 @@ def _prefill(
     positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
     # Some models count columns, padding included, whatever `generate` has counted.
     prepared = policy.prepare_inputs_for_generation(ids, attention_mask=mask, position_ids=positions)
-    positions = prepared.get("position_ids")
+    given: torch.Tensor | None = prepared.get("position_ids")
     if backbone.processing_class.state.family.grids:
         if "mm_encoder_outputs" in inputs:
-            positions = None  # the backbone counts in three dimensions
+            given = None  # the backbone counts in three dimensions
         else:
             backbone.rope_deltas = ids.new_zeros(len(ids), 1)
     for name in inputs.keys() & set(backbone.family.token_types):
@@ -175,7 +176,7 @@ def _prefill(
     backbone(
         input_ids=ids[:, :-1],
         attention_mask=mask[:, :-1],
-        position_ids=None if positions is None else positions[:, :-1],
+        position_ids=None if given is None else given[:, :-1],
         past_key_values=cache,
         use_cache=True,
         **inputs,

@@ -8,8 +8,7 @@ makes keys of it, is its own affair: multi-head latent attention keeps compresse
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import DynamicCache
+from transformers import Cache, DynamicCache
 
 from ..eval_mode import evaluating
 from .prefix_cache import OtherKeys, share_prompts
@@ -24,7 +23,7 @@ LENGTH = 6
 STEP_TOLERANCE = {torch.float64: 1e-9, torch.float32: 2e-5}
 
 
-def step_disagreement(decoder: nn.Module) -> str | None:
+def step_disagreement(decoder: Any) -> str | None:
     """Why a prompt's last token must not be left for a step; None if it may.
 
     Args:
@@ -49,7 +48,7 @@ def step_disagreement(decoder: nn.Module) -> str | None:
     )
 
 
-def disagreement(decoder: nn.Module) -> str | None:
+def disagreement(decoder: Any) -> str | None:
     """Why a decoder's rows must not share their prompts' cache; None if they may.
 
     Args:
@@ -79,18 +78,18 @@ def disagreement(decoder: nn.Module) -> str | None:
     )
 
 
-def _filled(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor) -> DynamicCache:
+def _filled(decoder: Any, ids: torch.Tensor, mask: torch.Tensor) -> Any:
     cache = DynamicCache(config=decoder.config)
     _run(decoder, ids, mask, cache)
     return cache
 
 
-def _step(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache) -> torch.Tensor:
+def _step(decoder: Any, ids: torch.Tensor, mask: torch.Tensor, cache: Cache) -> torch.Tensor:
     mask = torch.cat([mask, torch.ones_like(ids)], dim=1)
     return _run(decoder, ids, mask, cache).last_hidden_state.float()
 
 
-def _run(decoder: nn.Module, ids: torch.Tensor, mask: torch.Tensor, cache: DynamicCache) -> Any:
+def _run(decoder: Any, ids: torch.Tensor, mask: torch.Tensor, cache: Cache) -> Any:
     positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
     return decoder(
         inputs_embeds=decoder.get_input_embeddings()(ids),

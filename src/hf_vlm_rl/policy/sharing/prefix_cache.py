@@ -65,7 +65,11 @@ class PrefixLayer(DynamicLayer):
 
     def __init__(self, prompts: DynamicLayer, rows: RowsOfPrompts):
         super().__init__()
-        self.prompt_keys, self.prompt_values = prompts.keys, prompts.values
+        # A layer has none before it is filled, and this one was.
+        self.prompt_keys: Any = prompts.keys
+        self.prompt_values: Any = prompts.values
+        self.keys: Any
+        self.values: Any
         self.rows = rows
         self._room: tuple[torch.Tensor, torch.Tensor] | None = None
 
@@ -82,9 +86,9 @@ class PrefixLayer(DynamicLayer):
         length = filled + key_states.shape[-2]
         if self._room is None or self._room[0].shape[-2] < length:
             capacity = max(ROOM, length + length // 4)
-            self._room = tuple(
-                _with_room(old, new, capacity)
-                for old, new in ((self.keys, key_states), (self.values, value_states))
+            self._room = (
+                _with_room(self.keys, key_states, capacity),
+                _with_room(self.values, value_states, capacity),
             )
         for room, new in zip(self._room, (key_states, value_states), strict=True):
             room[:, :, filled:length] = new
@@ -128,11 +132,14 @@ class SharedPrompts(Cache):
         prompt: (B,) the prompt that each row continues.
     """
 
+    layers: list[Any]
+
     def __init__(self, layers: list[PrefixLayer], prompt: torch.Tensor):
-        super().__init__(layers=layers)
+        stock: list[Any] = [*layers]
+        super().__init__(layers=stock)
         self.prompt = prompt
 
-    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Keep the rows at these places, in this order; prompts that nobody continues go, too.
 
         Args:
@@ -144,7 +151,9 @@ class SharedPrompts(Cache):
         for layer in self.layers:
             layer.choose(beam_idx, prompts if gone else None, rows)
 
-    batch_select_indices = reorder_cache
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        """As `reorder_cache`."""
+        self.reorder_cache(indices)
 
 
 def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
@@ -155,7 +164,8 @@ def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
         prompt: (B,) the prompt that each row continues.
     """
     rows = RowsOfPrompts(prompt)
-    return SharedPrompts([PrefixLayer(layer, rows) for layer in cache.layers], prompt)
+    filled: list[Any] = cache.layers
+    return SharedPrompts([PrefixLayer(layer, rows) for layer in filled], prompt)
 
 
 def prefix_cache_attention(
@@ -165,7 +175,8 @@ def prefix_cache_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
-    prefix_layer: PrefixLayer | None = None,
+    *,
+    prefix_layer: PrefixLayer,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Exact attention of new tokens to their row's prompt and to what the row has added to it.

@@ -8,7 +8,6 @@ Everything else of the layer stays packed, and no state crosses a layer, so grad
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import Cache
 from transformers.cache_utils import LinearAttentionLayer
 
@@ -16,9 +15,7 @@ from .packing import Packing, Runs
 from .states import keep_states
 
 
-def run_twice(
-    mixer: nn.Module, forward: Any, cache_name: str, packing: Packing, kwargs: dict[str, Any]
-) -> Any:
+def run_twice(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwargs: dict[str, Any]) -> Any:
     """A recurrent module's output on a packed sequence.
 
     Args:
@@ -32,8 +29,9 @@ def run_twice(
         (1, S, H).
     """
     runs, hidden = packing.runs, kwargs["hidden_states"][0]
-    states = keep_states(LinearAttentionLayer())
-    cache = Cache(layers=[*[None] * mixer.layer_idx, states])
+    states: Any = keep_states(LinearAttentionLayer())
+    layers: list[Any] = [*[None] * mixer.layer_idx, states]
+    cache = Cache(layers=layers)
 
     def run(part: Runs) -> torch.Tensor:
         mask = part.mask if part.place.numel() < part.mask.numel() else None

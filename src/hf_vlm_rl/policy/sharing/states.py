@@ -16,8 +16,8 @@ def keep_states(layer: L) -> L:
     Args:
         layer: An empty layer, which is changed and given back.
     """
-    layer.update_conv_state = MethodType(_update_conv_state, layer)
-    layer.update_recurrent_state = MethodType(_update_recurrent_state, layer)
+    vars(layer)["update_conv_state"] = MethodType(_update_conv_state, layer)
+    vars(layer)["update_recurrent_state"] = MethodType(_update_recurrent_state, layer)
     return layer
 
 

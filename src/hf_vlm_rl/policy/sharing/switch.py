@@ -229,16 +229,17 @@ class SharingSwitch:
         layout = find_layout(mask=mask, **tokens)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
+        found: Layout | Cut = layout
         if self.way == ON_A_CACHE:
-            layout = find_cut(layout, tokens["keys"], mask, tokens["joined"])
-        if self.mode == "auto" and layout.saved < WORTHWHILE:
+            found = find_cut(layout, tokens["keys"], mask, tokens["joined"])
+        if self.mode == "auto" and found.saved < WORTHWHILE:
             return None, f"less than {WORTHWHILE:.0%} of the tokens could be saved"
         if self.padding_counts and not mask.all():
             return None, "rotary frequencies depend on the longest row, padding included"
         positions = kwargs.get("position_ids")
-        if positions is not None and not layout.fits(positions.cpu(), mask):
+        if positions is not None and not found.fits(positions.cpu(), mask):
             return None, "rows with one prompt have different position_ids for it"
-        return layout, None
+        return found, None
 
 
 def _says_something(value: Any) -> bool:

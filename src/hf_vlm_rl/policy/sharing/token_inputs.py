@@ -58,7 +58,6 @@ def _deep_features(
     order = (tokens.cumsum(0) - 1).index_select(0, source.flatten())[kept]
     layers = kwargs[DEEP[name]]
     if isinstance(layers, dict):
-        features = {number: layer.index_select(0, order) for number, layer in layers.items()}
-    else:
-        features = [layer.index_select(0, order) for layer in layers]
-    return {name: images, DEEP[name]: features}
+        taken = {number: layer.index_select(0, order) for number, layer in layers.items()}
+        return {name: images, DEEP[name]: taken}
+    return {name: images, DEEP[name]: [layer.index_select(0, order) for layer in layers]}

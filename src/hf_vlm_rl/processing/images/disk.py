@@ -228,7 +228,7 @@ def name(key: int) -> str:
     return f"{key & (1 << 64) - 1:016x}"
 
 
-def _entries(folder: str | os.PathLike) -> list[os.DirEntry]:
+def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
     """What a folder holds; nothing if there is no such folder, or another user may not look into it."""
     try:
         with os.scandir(folder) as entries:

@@ -122,9 +122,9 @@ def check_options(options: Mapping[str, Any], family: VLMFamily, image_processor
     for name in resized:
         if not isinstance(options[name], int) or isinstance(options[name], bool) or options[name] < 1:
             raise ImageError(f"got {name}={options[name]!r}. Expected a whole number of pixels above 0.")
-    if resized:
-        height, width = _resized(options, _factor(family, image_processor))
-        tokens = height * width // _factor(family, image_processor) ** 2
+    if resized and (factor := _factor(family, image_processor)):
+        height, width = _resized(options, factor)
+        tokens = height * width // factor**2
         if not _LEAST_TOKENS <= tokens <= _MOST_TOKENS:
             raise ImageError(
                 f"got {dict(options)}, an image of {tokens} tokens. Expected {_LEAST_TOKENS} to "
@@ -153,8 +153,8 @@ def native_options(
     if not options:
         return image, {}
     check_options(options, family, image_processor)
-    if _RESIZED[0] in options:
-        height, width = _resized(options, _factor(family, image_processor))
+    if _RESIZED[0] in options and (factor := _factor(family, image_processor)):
+        height, width = _resized(options, factor)
         return image.resize((width, height)), {"do_resize": False}
     bounds = dict.fromkeys(BOUNDED)
     for name, value in options.items():
@@ -215,5 +215,6 @@ def _resized(options: Mapping[str, Any], factor: int) -> tuple[int, int]:
 def _factor(family: VLMFamily, image_processor: Any) -> int | None:
     """Pixels of a side that become one token, where images keep their size up to this; else None."""
     patch, merge = (getattr(image_processor, name, None) for name in ("patch_size", "merge_size"))
-    keeps = "max_pixels" in family.processor_options and isinstance(patch, int) and isinstance(merge, int)
-    return patch * merge if keeps else None
+    if "max_pixels" in family.processor_options and isinstance(patch, int) and isinstance(merge, int):
+        return patch * merge
+    return None

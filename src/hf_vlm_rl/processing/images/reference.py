@@ -18,16 +18,32 @@ ACCEPTED = (
 PAYLOADS = ("image", "path", "url", "image_url", "base64")
 
 
-class Reference(TypedDict):
-    """An image that is not decoded, as `datasets.Image` stores it.
+class EncodedReference(TypedDict):
+    """An image that is not decoded, and whose bytes are known.
 
     Attributes:
-        path: A path or an http(s) URL; None if only the bytes are known.
-        bytes: The encoded file, which goes before the path; None if it has to be read.
+        path: Where they are from, if that is known.
+        bytes: The encoded file, which goes before the path.
     """
 
     path: str | None
-    bytes: bytes | None
+    bytes: bytes
+
+
+class PathReference(TypedDict):
+    """An image that has to be read.
+
+    Attributes:
+        path: A path or an http(s) URL.
+        bytes: None.
+    """
+
+    path: str
+    bytes: None
+
+
+# An image that is not decoded, as `datasets.Image` stores it.
+Reference = EncodedReference | PathReference
 
 
 def parse(value: Any, folder: str = "") -> Reference:

@@ -2,10 +2,11 @@
 
 import io
 import struct
-from typing import Any, BinaryIO
+from typing import IO, Any
 
 import PIL.ExifTags
 import PIL.Image
+from PIL.PngImagePlugin import PngImageFile
 
 from ...errors import ImageError
 from .read import load_rgb
@@ -46,7 +47,7 @@ def image_size(image: Any, fetch: bool = True) -> tuple[int, int]:
     return load_rgb(image).size
 
 
-def _file_of(image: Any, fetch: bool) -> str | BinaryIO | None:
+def _file_of(image: Any, fetch: bool) -> str | IO[bytes] | None:
     try:
         reference = parse(image)
     except ImageError:  # an array, or nothing that `load_rgb` takes either
@@ -64,7 +65,7 @@ def _upright(opened: PIL.Image.Image) -> tuple[int, int] | None:
     """The size after EXIF rotation; None if only decoding can tell."""
     if opened.format not in HEADER_FORMATS:
         return None
-    if opened.format == "PNG" and _has_late_exif(opened.fp):
+    if isinstance(opened, PngImageFile) and opened.fp is not None and _has_late_exif(opened.fp):
         return None
     # Not PngImageFile's own getexif, which decodes the pixels to see what follows them.
     return _turned(opened, PIL.Image.Image.getexif(opened))
@@ -75,7 +76,7 @@ def _turned(image: PIL.Image.Image, exif: PIL.Image.Exif) -> tuple[int, int]:
     return (image.height, image.width) if turned else image.size
 
 
-def _has_late_exif(file: BinaryIO) -> bool:
+def _has_late_exif(file: IO[bytes]) -> bool:
     """Whether a PNG has metadata on its orientation after its pixels."""
     file.seek(8)
     pixels = False

@@ -283,6 +283,8 @@ class ImageStore:
         for frame in dict.fromkeys(video.frames):
             self._write_image(frame, self._image(frame), keep=True)
         text = self._videos.get(video.ticket) or self.disk.read(video.ticket, VIDEO)
+        if text is None:
+            raise TicketError(f"The video of ticket {name(video.ticket)} was deleted. Encode the row again.")
         self._write_video(video.ticket, text, keep=True)
 
     def _write_video(self, ticket: int, text: bytes, keep: bool = False) -> None:

@@ -72,10 +72,12 @@ def opened(video: Video) -> Iterator[Clip]:
     if video.metadata is not None:
         raise ImageError("Got video_metadata for a video file, which has its own. Expected none.")
     reference = _reference(video.source)
-    data, path = reference["bytes"], reference["path"]
-    if data is None and is_url(path):
-        data = fetch(path)
-    name = "the bytes of a video" if data is not None else f"the video {path!r}"
+    data: bytes | None = reference["bytes"]
+    if reference["bytes"] is not None:
+        name = "the bytes of a video"
+    else:
+        path, name = reference["path"], f"the video {reference['path']!r}"
+        data = fetch(path) if is_url(path) else None
     try:
         container = _av().open(_file(path) if data is None else io.BytesIO(data))
     except _av().error.FFmpegError as error:

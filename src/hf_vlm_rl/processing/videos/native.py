@@ -130,10 +130,9 @@ class Videos:
                 f"{type(native).__name__} writes {replacements[0][:80]!r} for a video, which has none of the "
                 "model's image or video tokens. Expected the processor of the checkpoint."
             )
-        output = "video" if own else "image"
-        return ProcessedImage(inputs, replacements[0], tokens, video=True, output=output)
+        return ProcessedImage(inputs, replacements[0], tokens, video=True, output="video" if own else "image")
 
-    def settings(self, native: ProcessorMixin) -> str:
+    def settings(self, native: Any) -> str:
         """Everything the result depends on besides the video, comparable."""
         if self.refusal:
             return ""
@@ -153,7 +152,7 @@ class _Asked(Exception):
         self.kwargs = kwargs
 
 
-def _asked_by_default(native: ProcessorMixin) -> dict[str, Any]:
+def _asked_by_default(native: Any) -> dict[str, Any]:
     def ask(videos: Any, **kwargs: Any) -> None:
         raise _Asked(kwargs)
 

@@ -163,9 +163,10 @@ def _statistics(values: np.ndarray, rate: float | None, groups: list[range]) -> 
     counted = values[~np.isnan(values)]
     in_groups = [group[~np.isnan(group)] for group in (values[list(rows)] for rows in groups)]
     spreads = [np.ptp(group) for group in in_groups if len(group) > 1]
-    numbers = [counted.mean(), counted.std(), counted.min(), counted.max()] if counted.size else [np.nan] * 4
+    some = counted if counted.size else np.array([np.nan])
+    mean, deviation, least, most = map(float, (some.mean(), some.std(), some.min(), some.max()))
     flat = float(np.mean(np.isclose(spreads, 0, atol=1e-9))) if spreads else None
-    return RewardStatistics(int(counted.size), *map(float, numbers), rate, flat)
+    return RewardStatistics(int(counted.size), mean, deviation, least, most, rate, flat)
 
 
 def _correlations(table: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:

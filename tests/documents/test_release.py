@@ -1,0 +1,75 @@
+"""What a release says of itself: its version, what it needs, and what its workflows run."""
+
+import ast
+import re
+import sys
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+import hf_vlm_rl
+from tests.documents.imports import modules
+from tests.documents.pages import ROOT
+from tests.documents.test_commands import TARGETS
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+REQUIRED = [Requirement(each) for each in PROJECT["dependencies"]]
+OPTIONAL = {
+    canonicalize_name(Requirement(each).name)
+    for name, extra in PROJECT["optional-dependencies"].items()
+    if name not in ("dev", "docs", "test")
+    for each in extra
+}
+# Modules that are not called like the package that has them.
+PACKAGES = {"PIL": "pillow", "google": "protobuf", "yaml": "pyyaml"}
+# Of those who use them, who have them: reports of a trainer to wandb.
+ELSEWHERE = {"wandb"}
+WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
+
+
+def test_the_version_is_the_changelogs_and_the_citations():
+    newest = re.search(
+        r"^## (\S+) \((unreleased|\d{4}-\d\d-\d\d)\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+    assert newest[1] == hf_vlm_rl.__version__
+    assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == hf_vlm_rl.__version__
+
+
+def test_every_dependency_has_a_floor():
+    floors = {each.name: [bound for bound in each.specifier if bound.operator == ">="] for each in REQUIRED}
+    assert [name for name, bounds in floors.items() if len(bounds) != 1] == []
+
+
+def test_every_import_is_of_a_dependency():
+    imported = {}
+    for module, tree in modules().items():
+        for node in ast.walk(tree):
+            names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom) and not node.level:
+                names = [node.module]
+            for name in names:
+                imported.setdefault(name.split(".")[0], f"src/hf_vlm_rl/{module}.py")
+    others = imported.keys() - sys.stdlib_module_names - ELSEWHERE - {"hf_vlm_rl"}
+    packages = {name: canonicalize_name(PACKAGES.get(name, name)) for name in others}
+    known = {canonicalize_name(each.name) for each in REQUIRED} | OPTIONAL
+    assert {name: imported[name] for name, package in packages.items() if package not in known} == {}
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_make_what_there_is(workflow):
+    jobs = yaml.safe_load(workflow.read_text())["jobs"].values()
+    lanes = [lane for job in jobs for lane in job.get("strategy", {}).get("matrix", {}).get("lane", [])]
+    runs = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+    made = [word for run in runs for word in re.findall(r"^make ([a-z-]+)$", run, re.MULTILINE)]
+    assert {*lanes, *made} <= TARGETS
+
+
+def test_every_issue_asks_for_the_environment():
+    forms = [path for path in (ROOT / ".github/ISSUE_TEMPLATE").glob("*.yml") if path.stem != "config"]
+    assert forms
+    for form in forms:
+        asked = [each["attributes"]["label"] for each in yaml.safe_load(form.read_text())["body"]]
+        assert any("`hf-vlm-rl env`" in label for label in asked), form.name

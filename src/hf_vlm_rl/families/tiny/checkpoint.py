@@ -1,6 +1,7 @@
 """A recipe becomes a directory with a model of random weights and its processor."""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import (
@@ -15,7 +16,7 @@ from .recipes import recipe
 from .weights import randomise
 
 
-def auto_class(config: PreTrainedConfig) -> type:
+def auto_class(config: PreTrainedConfig) -> Any:
     """The Auto class that loads models of `config`: image-text-to-text, or multimodal where it has none."""
     mapped = type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
     return AutoModelForImageTextToText if mapped else AutoModelForMultimodalLM

@@ -33,7 +33,7 @@ def _tokenizer() -> Qwen2Tokenizer:
     )
 
 
-def _marks(tokenizer: Qwen2Tokenizer) -> dict[str, int]:
+def _marks(tokenizer: Qwen2Tokenizer) -> dict[str, Any]:
     names = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
     words = ("<|image_pad|>", "<|video_pad|>", "<|vision_start|>", "<|vision_end|>")
     return dict(zip(names, ids(tokenizer, *words), strict=True))
@@ -107,7 +107,7 @@ def qwen2_5_vl() -> Recipe:
 def qwen3_vl() -> Recipe:
     """Qwen3-VL: features of the tower's layers also go into the decoder's first ones."""
     tokenizer = _tokenizer()
-    half = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    half: dict[str, Any] = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
     processor = Qwen3VLProcessor(
         Qwen2VLImageProcessor(size=_size(16), patch_size=16, **half),
         tokenizer,

@@ -45,7 +45,7 @@ def gemma3() -> Recipe:
         sliding_window=64,
         layer_types=["sliding_attention", "full_attention"],
     )
-    config = Gemma3Config(
+    config = Gemma3Config(  # type: ignore[call-arg]  # eos_token_id: of every config
         text_config=text,
         vision_config=vision_config(112, model_type="siglip_vision_model", vision_use_head=False),
         mm_tokens_per_image=16,

@@ -79,7 +79,7 @@ def idefics3() -> Recipe:
         chat_template=templates.IDEFICS,
     )
     (image,) = ids(tokenizer, "<image>")
-    config = Idefics3Config(
+    config = Idefics3Config(  # type: ignore[call-arg]  # pad_token_id: of every config
         text_config=text_config(tokenizer, model_type="llama"),
         vision_config=vision_config(_TILE),
         image_token_id=image,
@@ -108,7 +108,7 @@ def smolvlm() -> Recipe:
     processor = SmolVLMProcessor(
         SmolVLMImageProcessor(size=size, max_image_size={"longest_edge": _TILE}),
         tokenizer,
-        SmolVLMVideoProcessor(
+        SmolVLMVideoProcessor(  # type: ignore[call-arg]  # video_sampling: an undeclared one
             size={"longest_edge": _TILE},
             max_image_size={"longest_edge": _TILE},
             video_sampling={"fps": 1, "max_frames": 8},
@@ -117,7 +117,7 @@ def smolvlm() -> Recipe:
         chat_template=templates.IDEFICS,
     )
     (image,) = ids(tokenizer, "<image>")
-    config = SmolVLMConfig(
+    config = SmolVLMConfig(  # type: ignore[call-arg]  # as above
         text_config=text_config(tokenizer, model_type="llama"),
         vision_config=vision_config(_TILE),
         image_token_id=image,

@@ -43,9 +43,8 @@ def _train(
     trainer = trainers.BpeTrainer(vocab_size=size, initial_alphabet=list(alphabet), show_progress=False)
     tokenizer.train_from_iterator(TEXT.splitlines(keepends=True), trainer)
     model = json.loads(tokenizer.to_str())["model"]
-    merges = [
-        tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]
-    ]
+    pairs = (merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"])
+    merges = [(left, right) for left, right in pairs]
     return model["vocab"], merges
 
 
@@ -89,8 +88,8 @@ def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -
     vocab, merges = _byte_pairs(400)
     tokenizer = Qwen2Tokenizer(
         vocab=dict(vocab),
-        merges=list(merges),
-        unk_token=None,
+        merges=list(merges),  # type: ignore[arg-type]  # upstream takes pairs, too
+        unk_token=None,  # type: ignore[arg-type]  # as the published tokenizers have it
         extra_special_tokens=dict(named),
         **kwargs,
     )
@@ -138,6 +137,11 @@ def llama_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) 
 def gemma_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> GemmaTokenizer:
     """Gemma's own class: pieces with bytes for unknown letters and no space before the text."""
     vocab, merges = _piece_vocab(special)
-    tokenizer = GemmaTokenizer(vocab=vocab, merges=list(merges), extra_special_tokens=dict(named), **kwargs)
+    tokenizer = GemmaTokenizer(
+        vocab=vocab,
+        merges=list(merges),  # type: ignore[arg-type]  # upstream takes pairs, too
+        extra_special_tokens=dict(named),
+        **kwargs,
+    )
     tokenizer.add_tokens(_special(special), special_tokens=True)
     return tokenizer

@@ -3,14 +3,14 @@
 import math
 
 import torch
-from torch import nn
+from transformers import PreTrainedModel
 
 # Parameters that are looked up or added to activations rather than multiplied with them. Several of
 # them start at zero (InternVL's class token and position embeddings) or very small.
 _TABLES = ("embed", "cls_token", "image_newline")
 
 
-def randomise(model: nn.Module, seed: int) -> None:
+def randomise(model: PreTrainedModel, seed: int) -> None:
     """Redraw every parameter of `model` from `seed`.
 
     Stock initialisation leaves zeros behind (layer scales, position tables, Gemma's projection)

@@ -12,7 +12,7 @@ from hf_vlm_rl.hub.cards.render import render
 FOLDER = Path(__file__).parent
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 VERSIONS = {
-    "hf-vlm-rl": "0.1.0",
+    "hf-vlm-rl": "0.2.0",
     "trl": "1.12.0",
     "transformers": "5.23.0",
     "peft": "0.21.2",

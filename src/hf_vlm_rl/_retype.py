@@ -57,7 +57,7 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
 
     def decorate(body: Callable) -> Callable:
         @functools.wraps(stock)
-        def method(self, *args, **kwargs):
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             if args:
                 kwargs.update(zip(names, args, strict=False))
             return body(self, kwargs)

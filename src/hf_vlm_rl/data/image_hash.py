@@ -14,7 +14,7 @@ _HASH = functools.partial(hashlib.blake2b, digest_size=16)
 class ContentHash:
     """Images, as datasets store them, to hashes of their encoded bytes; each file is read once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._of_file = functools.cache(_of_file)
 
     def __call__(self, image: Any) -> bytes:

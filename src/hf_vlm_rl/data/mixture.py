@@ -40,7 +40,7 @@ class Sample:
     text: str
     seed: tuple[int, int]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         strategy = _STRATEGY.fullmatch(self.text)
         amount = strategy[2] if strategy else "0"
         if not 0 < float(amount.rstrip("%")) <= (100 if amount.endswith("%") else math.inf):

@@ -45,7 +45,7 @@ class Evaluation:
     revision: str | None = None
     task_id: str | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         about = f"Evaluation of {self.metric!r} on {self.dataset!r}"
         if self.n < 1:
             raise ValueError(f"{about}: got n={self.n}. Expected the number of rows, at least 1.")

@@ -45,7 +45,7 @@ class Tally:
     clipped: int = 0
     tokens: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.values = {name: [] for name in self.names}
 
     def add(

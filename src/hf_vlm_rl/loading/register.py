@@ -57,13 +57,13 @@ class _PolicyLoader:
     """What `AutoModelForCausalLM` finds for a policy config; loads through `AutoVLMPolicy`."""
 
     @classmethod
-    def from_pretrained(cls, source: str, *args: Any, config: Any = None, **kwargs: Any):
+    def from_pretrained(cls, source: str, *args: Any, config: Any = None, **kwargs: Any) -> Any:
         # The config was read to find this class. AutoVLMPolicy reads its own, of the stock type.
         return AutoVLMPolicy.from_pretrained(source, *args, **kwargs)
 
 
 def _policy_config(stock: Any) -> type:
-    def from_dict(cls, config_dict: dict, **kwargs: Any):
+    def from_dict(cls: Any, config_dict: dict, **kwargs: Any) -> Any:
         result = stock.from_dict.__func__(cls, config_dict, **kwargs)
         config = result[0] if isinstance(result, tuple) else result
         stored = [name for name in config.architectures or [] if name != ARCHITECTURE]
@@ -83,7 +83,7 @@ class _ProcessingClassLoader:
     """What `AutoProcessor` finds for a checkpoint in an original format."""
 
     @classmethod
-    def from_pretrained(cls, source: str, **kwargs: Any):
+    def from_pretrained(cls, source: str, **kwargs: Any) -> Any:
         located = file_arguments(kwargs)
         stored = read_config(source, located)
         original = ORIGINAL_FORMATS[stored["model_type"]]
@@ -99,7 +99,7 @@ def _original_config(name: str) -> type:
         model_type = name
 
         @classmethod
-        def from_dict(cls, config_dict: dict, **kwargs: Any):
+        def from_dict(cls, config_dict: dict, **kwargs: Any) -> Any:
             return super().from_dict({"architectures": [ARCHITECTURE], "auto_map": {}}, **kwargs)
 
     return OriginalConfig

@@ -16,7 +16,7 @@ class LiveBytes(TorchDispatchMode):
         peak: Largest value of `live` so far.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
         self.live = 0
         self.peak = 0

@@ -45,7 +45,7 @@ class Run:
     sharding: Literal["ddp", "zero3"] = "ddp"
     sharing: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         least = {"images": 0, "text": 0, "completion": 1, "group": 2, "gpus": 1}
         for name, smallest in least.items():
             if getattr(self, name) < smallest:

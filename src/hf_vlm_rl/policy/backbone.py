@@ -69,7 +69,7 @@ class VLMBackbone(Retyped, _Stock):
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
-        def forward(self, kwargs):
+        def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             self._watch.see(self, kwargs)
             laid = None
             if tickets_inside(self, kwargs):

@@ -19,7 +19,7 @@ class ImageWatch:
         batches: Batches of training without an image so far; None once there was one, or the warning came.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.batches: int | None = 0
 
     def see(self, backbone: Any, kwargs: Mapping[str, Any]) -> None:

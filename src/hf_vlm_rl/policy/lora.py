@@ -2,12 +2,15 @@
 
 import warnings
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
 from .experts import fused_experts, kinds, routers, shape
 from .parts import below, part_of, saved_whole
+
+if TYPE_CHECKING:
+    from peft import LoraConfig
 
 PARTS = ("language", "language+projector", "all")
 
@@ -34,8 +37,8 @@ def lora_config(
     r: int = 16,
     target: str | Sequence[str] = "language",
     experts: bool | None = None,
-    **peft_kwargs,
-):
+    **peft_kwargs: Any,
+) -> "LoraConfig":
     """A `peft.LoraConfig` for a policy.
 
     Args:

@@ -38,6 +38,7 @@ PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of 
 
 
 if TYPE_CHECKING:
+    from peft import LoraConfig
 
     class _Stock(PreTrainedModel, GenerationMixin):
         """What the policy finds in the class that it is mixed into."""
@@ -57,24 +58,25 @@ class VLMPolicy(Retyped, _Stock):
         own_generate = stock.generate is not GenerationMixin.generate
 
         @overriding(stock.generate)
-        def generate(self, kwargs):
+        def generate(self: Any, kwargs: dict[str, Any]) -> Any:
             return self._generate_with_images(functools.partial(stock.generate, self), kwargs)
 
         @overriding(stock._sample)
-        def _sample(self, kwargs):
+        def _sample(self: Any, kwargs: dict[str, Any]) -> Any:
             return sample(self, functools.partial(stock._sample, self), kwargs)
 
         @overriding(stock.forward)
-        def forward(self, kwargs):
+        def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             batch = running_batch(self, kwargs)
             if batch is None:
                 return compute(self, kwargs)
             return batch.forward(functools.partial(compute, self), kwargs)
 
-        def compute(self, kwargs):
+        def compute(self: Any, kwargs: dict[str, Any]) -> Any:
             kwargs = without_spare_types(self.base_model, kwargs)
             # Asked first: the backbone may change the arguments.
-            ids, places, never = kwargs.get("input_ids"), None, own_generate and generating()
+            ids: Any = kwargs.get("input_ids")
+            places, never = None, own_generate and generating()
             prompts = False
             if tickets_inside(self.base_model, kwargs):
                 places, prompts = read_images(self.base_model, ids)
@@ -155,7 +157,7 @@ class VLMPolicy(Retyped, _Stock):
 
     def lora_config(
         self, r: int = 16, target: Any = "language", experts: bool | None = None, **peft_kwargs: Any
-    ):
+    ) -> "LoraConfig":
         """A `peft.LoraConfig` for this model; see `lora.lora_config`."""
         return lora_config(self, r, target, experts, **peft_kwargs)
 

@@ -67,13 +67,13 @@ class IdsTokenizer(Retyped, _Stock):
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock._encode_plus)
-        def _encode_plus(self, kwargs):
+        def _encode_plus(self: Any, kwargs: dict[str, Any]) -> Any:
             if not any(self._texts.own(kwargs.get(name)) for name in ("text", "text_pair")):
                 return stock._encode_plus(self, **kwargs)
             return self._encode_with_images(kwargs)
 
         @overriding(stock.apply_chat_template)
-        def apply_chat_template(self, kwargs):
+        def apply_chat_template(self: Any, kwargs: dict[str, Any]) -> Any:
             return self._apply_chat_template(**kwargs)
 
         return {"_encode_plus": _encode_plus, "apply_chat_template": apply_chat_template}

@@ -30,6 +30,7 @@ from .erase import erased
 from .ids_tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
+from .images.store import ImageStore
 from .images.stored import RowNote
 from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
@@ -81,7 +82,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _Stock):
         return twin
 
     @property
-    def image_store(self):
+    def image_store(self) -> ImageStore:
         """The `ImageStore` that holds the images of the tickets this object emits."""
         return self._vlm.store
 

@@ -75,7 +75,7 @@ class OCRReward(ExactMatchReward):
     threshold: float = 0.0
     ignore_case: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected 0 to 1.")
 

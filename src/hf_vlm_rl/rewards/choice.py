@@ -36,7 +36,7 @@ class ChoiceReward(AnswerReward):
     # First word -> all words of a name -> its choice.
     _names: dict[tuple, dict[tuple, str]] = field(init=False, repr=False, compare=False, default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         choices = [self.choices] if isinstance(self.choices, str) else list(self.choices)
         if len(choices) < 2:
             raise ValueError(f"Got the choices {choices!r}. Expected two or more names.")

@@ -51,7 +51,7 @@ class DetectionReward(BoxReward):
     labels: str | None = None
     column: str = "boxes"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not self.thresholds or not all(0 < each <= 1 for each in self.thresholds):
             raise ValueError(f"Got thresholds={self.thresholds!r}. Expected numbers above 0, at most 1.")
         if self.missing < 0 or self.extra < 0:

@@ -31,7 +31,7 @@ class FormatReward(Reward):
     opened: bool = False
     partial: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.tags, str) or not self.tags or len(set(self.tags)) != len(self.tags):
             raise ValueError(f"Got the tags {self.tags!r}. Expected a list of different names.")
 

@@ -90,7 +90,7 @@ class GroupAccuracyReward(Reward):
     threshold: float = 1.0
     num_generations: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.power < 0:
             raise ValueError(f"Got power={self.power}. Expected 0 or more.")
 

@@ -52,7 +52,7 @@ class IoUReward(BoxReward):
     threshold: float | None = None
     column: str = "box"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.threshold is not None and not 0 < self.threshold <= 1:
             raise ValueError(f"Got threshold={self.threshold}. Expected more than 0 and at most 1, or None.")
 

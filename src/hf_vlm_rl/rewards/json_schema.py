@@ -34,7 +34,7 @@ class JSONSchemaReward(RowReward):
     parsed: float = 0.0
     tag: str | None = "answer"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         jsonschema = need("jsonschema", "jsonschema")
         try:
             jsonschema.validators.validator_for(self.schema).check_schema(self.schema)

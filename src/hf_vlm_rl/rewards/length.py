@@ -33,7 +33,7 @@ class LengthReward(Reward):
     longest: int
     margin: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.shortest <= self.longest or self.margin < 0:
             raise ValueError(
                 f"Got shortest={self.shortest}, longest={self.longest}, margin={self.margin}. Expected "
@@ -77,7 +77,7 @@ class CosineLengthReward(Reward):
     wrong: tuple[float, float] = (-1.0, -0.5)
     threshold: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.longest < 1:
             raise ValueError(f"Got longest={self.longest}. Expected 1 token or more.")
 

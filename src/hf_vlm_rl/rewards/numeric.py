@@ -77,7 +77,7 @@ class NumericReward(AnswerReward):
     rel_tol: float = 1e-6
     abs_tol: float = 1e-9
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not (0 <= self.rel_tol < math.inf and 0 <= self.abs_tol < math.inf):
             raise ValueError(f"Got the tolerances {self.rel_tol} and {self.abs_tol}. Expected 0 or more.")
 

@@ -30,7 +30,7 @@ class RepetitionReward(Reward):
     n: int = 4
     unit: Literal["words", "tokens"] = "words"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.n < 1 or self.unit not in ("words", "tokens"):
             raise ValueError(
                 f"Got n={self.n} and unit={self.unit!r}. Expected n >= 1 and 'words' or 'tokens'."

@@ -25,6 +25,8 @@ SUFFIX = "ForConditionalGeneration"
 
 
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+    from peft import LoraConfig
+
     _Stock = PreTrainedModel
 else:
     _Stock = object
@@ -61,7 +63,7 @@ class VLMScored(_Stock):
         """The row that describes this kind of model."""
         return self.processing_class.state.family
 
-    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any):
+    def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any) -> "LoraConfig":
         """A `peft.LoraConfig` that trains adapters and the whole `score`; see `policy.lora.lora_config`."""
         return lora_config(
             self, r, target, **{"task_type": "SEQ_CLS", "modules_to_save": ["score"]} | peft_kwargs

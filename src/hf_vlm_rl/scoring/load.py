@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from typing import Any
+from typing import Any, NoReturn
 
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -32,7 +32,7 @@ class AutoVLMValueModel:
 
     _new_head = "It is trained together with the policy."
 
-    def __init__(self):
+    def __init__(self) -> NoReturn:
         raise OSError(f"Use {type(self).__name__}.from_pretrained(id).")
 
     @classmethod

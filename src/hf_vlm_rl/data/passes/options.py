@@ -69,7 +69,7 @@ class RowOptions:
     drop: Sequence[str] = ()
     strings: Sequence[str] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "drop", column_names(self.drop, "drop"))
         object.__setattr__(self, "strings", column_names(self.strings, "strings"))
 
@@ -116,7 +116,7 @@ class BuildOptions:
     cache_dir: str | os.PathLike | None = None
     report: LoadReport | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_on_error(self.on_error)
 
 

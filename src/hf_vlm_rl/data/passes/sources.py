@@ -56,7 +56,7 @@ class JsonSource:
     listed: bool = field(init=False)
     state: tuple[int, int] = field(init=False)  # size in bytes, time of the last change in ns
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         path = Path(os.path.abspath(self.path))
         object.__setattr__(self, "path", path)
         object.__setattr__(self, "listed", is_list(path))

@@ -57,7 +57,7 @@ class AdapterCardData:
     repo_id: str | None = field(default=None, init=False)
     facts: CardFacts | None = field(default=None, init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("datasets", "limits", "language", "tags", "evaluations"):
             value = getattr(self, name)
             if isinstance(value, str | Evaluation):

@@ -15,7 +15,7 @@ class RolloutAccount:
             what it has against them, or None.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.steps = 0
         self.steps_run = 0
         self.kept: Counter[str] = Counter()

@@ -20,7 +20,7 @@ class VLMDecoder(Retyped):
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
-        def forward(self, kwargs):
+        def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (cut := kwargs.pop(ON_A_CACHE, None)) is not None:
                 return run_on_cache(self, stock.forward, cut, kwargs)
             if (layout := kwargs.pop(IN_ONE_ROW, None)) is None:

@@ -57,7 +57,7 @@ class SharingAttention(Retyped):
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
-        def forward(self, kwargs):
+        def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (packing := kwargs.pop(PACKING, None)) is not None:
                 if packing.visibility is not None:
                     kwargs["attention_mask"] = packing.visibility
@@ -79,7 +79,7 @@ class SharingRecurrence(Retyped):
         cache_name = str(_cache_parameter(stock))  # `attach` re-types none that lacks it
 
         @overriding(stock.forward)
-        def forward(self, kwargs):
+        def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (packing := kwargs.pop(PACKING, None)) is not None:
                 return run_twice(self, stock.forward, cache_name, packing, kwargs)
             return stock.forward(self, **kwargs)

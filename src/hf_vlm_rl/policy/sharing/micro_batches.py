@@ -26,7 +26,7 @@ def is_training(model: nn.Module) -> bool:
 class MicroBatches:
     """The token keys of the training forwards since the gradients were empty, and of the step before."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._now: list[dict[str, Any]] = []
         self._before: list[dict[str, Any]] = []
 

@@ -2,6 +2,7 @@
 
 import os
 import time
+from typing import Any
 
 from ...errors import ImageError
 
@@ -47,7 +48,7 @@ def fetch(url: str) -> bytes:
         ) from error
 
 
-def _bounded_body(response) -> bytes:
+def _bounded_body(response: Any) -> bytes:
     body, deadline = bytearray(), time.monotonic() + TOTAL_SECONDS
     for part in response.iter_bytes():
         body += part

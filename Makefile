@@ -25,7 +25,7 @@ help:
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
 	@echo "make floors the lowest versions that pyproject.toml allows, in an environment of their own (floors-all: all tests)"
-	@echo "make next   unit and conformance tests on transformers and TRL as their repositories are now"
+	@echo "make next   all tests on transformers and TRL as their repositories are now"
 	@echo "make wheel  build an sdist and a wheel, and run the demo from them"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
@@ -93,13 +93,16 @@ floors: $(FLOORS)/.installed
 floors-all: $(FLOORS)/.installed
 	$(LOWEST) tests
 
-# What the next releases will be; a scheduled workflow runs it.
-next: install
+# What the next releases of transformers and TRL will be; a scheduled workflow runs it.
+$(NEXT)/.installed: $(VENV)/.installed
 	rm -rf $(NEXT)
-	$(BIN)/python -m pip install -q --no-deps --target $(NEXT) \
-		git+https://github.com/huggingface/transformers git+https://github.com/huggingface/trl
-	PYTHONPATH=$(NEXT) $(PYTEST) tests/conformance tests/documents/test_private_api.py -m "not trl"
-	HF_VLM_RL_TRL_LANE=next PYTHONPATH=$(NEXT) $(PYTEST) tests/trainers -m trl
+	$(BIN)/uv venv -q --python $(BIN)/python $(NEXT)
+	printf '%s @ git+https://github.com/huggingface/%s\n' transformers transformers trl trl > $(NEXT)/next.txt
+	$(BIN)/uv pip install -q --python $(NEXT)/bin/python --overrides $(NEXT)/next.txt -e '.[test]'
+	touch $@
+
+next: $(NEXT)/.installed
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(NEXT)/bin/python -m pytest -q -n 2 --durations=20 tests
 
 # vLLM brings its own torch: another environment, of 3 GB.
 test-vllm:
@@ -120,7 +123,7 @@ wheel: install
 	$(BIN)/twine check --strict $(WHEEL_OUT)/dist/*
 	$(BIN)/uv venv -q --python $(BIN)/python $(WHEEL_OUT)/fresh
 	$(BIN)/uv pip install -q --no-deps --python $(WHEEL_OUT)/fresh/bin/python $(WHEEL_OUT)/dist/*.whl
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
+	$(BIN)/python -c "import sys; print(*(path for path in sys.path if path.endswith('site-packages')), sep='\n')" \
 		> `$(WHEEL_OUT)/fresh/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))"`/borrowed.pth
 	cd $(WHEEL_OUT) && fresh/bin/hf-vlm-rl --version
 	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 fresh/bin/hf-vlm-rl demo --steps 8 --out demo

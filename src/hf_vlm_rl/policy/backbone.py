@@ -46,12 +46,12 @@ class _Carried:
 
 
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
-    _Stock = PreTrainedModel
+    _StockModel = PreTrainedModel
 else:
-    _Stock = object
+    _StockModel = object
 
 
-class VLMBackbone(Retyped, _Stock):
+class VLMBackbone(Retyped, _StockModel):
     """Mixed into the multimodal backbone: resolves tickets at the top of its forward.
 
     Trainers call the backbone directly (TRL >= 1.15 for log-probs, PPO for values), so images are

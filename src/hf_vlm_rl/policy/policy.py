@@ -40,17 +40,17 @@ PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of 
 if TYPE_CHECKING:
     from peft import LoraConfig
 
-    class _Stock(PreTrainedModel, GenerationMixin):
+    class _StockModel(PreTrainedModel, GenerationMixin):
         """What the policy finds in the class that it is mixed into."""
 
         @property
         def base_model(self) -> VLMBackbone: ...
 
 else:
-    _Stock = object
+    _StockModel = object
 
 
-class VLMPolicy(Retyped, _Stock):
+class VLMPolicy(Retyped, _StockModel):
     """Mixed into the causal-LM model; see the module docstring."""
 
     @classmethod

@@ -52,12 +52,12 @@ IGNORED = -100
 
 
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
-    _Stock = PreTrainedTokenizerBase
+    _StockTokenizer = PreTrainedTokenizerBase
 else:
-    _Stock = object
+    _StockTokenizer = object
 
 
-class IdsTokenizer(Retyped, _Stock):
+class IdsTokenizer(Retyped, _StockTokenizer):
     """Mixed into the checkpoint's tokenizer by `make_ids_tokenizer`; see the module docstring."""
 
     _processing: Any

@@ -48,12 +48,12 @@ TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offs
 
 
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
-    _Stock = ProcessorMixin
+    _StockProcessor = ProcessorMixin
 else:
-    _Stock = object
+    _StockProcessor = object
 
 
-class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _Stock):
+class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any

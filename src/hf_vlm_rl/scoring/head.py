@@ -27,12 +27,12 @@ SUFFIX = "ForConditionalGeneration"
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
     from peft import LoraConfig
 
-    _Stock = PreTrainedModel
+    _StockModel = PreTrainedModel
 else:
-    _Stock = object
+    _StockModel = object
 
 
-class VLMScored(_Stock):
+class VLMScored(_StockModel):
     """Mixed into a family's `PreTrainedModel`: `model`, the backbone, and `score`, a linear head."""
 
     base_model_prefix = "model"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 from tokenizers import (
     AddedToken,
@@ -83,7 +84,7 @@ def _special(words: Sequence[str]) -> list[AddedToken]:
     return [AddedToken(word, special=True, normalized=False) for word in words]
 
 
-def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> Qwen2Tokenizer:
+def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs: Any) -> Qwen2Tokenizer:
     """Qwen2's byte-level tokenizer; `special` words get the highest ids, in their order."""
     vocab, merges = _byte_pairs(400)
     tokenizer = Qwen2Tokenizer(
@@ -97,7 +98,9 @@ def qwen_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -
     return tokenizer
 
 
-def byte_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> PreTrainedTokenizerFast:
+def byte_tokenizer(
+    special: Sequence[str], named: Mapping[str, str], **kwargs: Any
+) -> PreTrainedTokenizerFast:
     """The generic fast class around a byte-level BPE (Llama 3, Mistral's tekken, SmolLM)."""
     vocab, merges = _byte_pairs(400)
     backend = Tokenizer(models.BPE(vocab=vocab, merges=merges))
@@ -113,7 +116,9 @@ def _piece_vocab(special: Sequence[str]) -> tuple[dict[str, int], list[tuple[str
     return {word: number for number, word in enumerate(words)}, merges
 
 
-def llama_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> PreTrainedTokenizerFast:
+def llama_tokenizer(
+    special: Sequence[str], named: Mapping[str, str], **kwargs: Any
+) -> PreTrainedTokenizerFast:
     """Llama 2's layout in the generic fast class: a space first, bytes for unknown letters."""
     vocab, merges = _piece_vocab(special)
     backend = Tokenizer(
@@ -134,7 +139,7 @@ def llama_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) 
     )
 
 
-def gemma_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs) -> GemmaTokenizer:
+def gemma_tokenizer(special: Sequence[str], named: Mapping[str, str], **kwargs: Any) -> GemmaTokenizer:
     """Gemma's own class: pieces with bytes for unknown letters and no space before the text."""
     vocab, merges = _piece_vocab(special)
     tokenizer = GemmaTokenizer(

@@ -72,4 +72,4 @@ def test_every_issue_asks_for_the_environment():
     assert forms
     for form in forms:
         asked = [each["attributes"]["label"] for each in yaml.safe_load(form.read_text())["body"]]
-        assert any("`hf-vlm-rl env`" in label for label in asked), form.name
+        assert any("`hf-vlm-rl env --model" in label for label in asked), form.name

@@ -89,7 +89,8 @@ def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Ite
     """
     # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.
     quantised = run.rank is not None and run.sharding == "ddp"
-    tried = precisions or (("bf16", "4bit") if quantised else ("bf16",))
+    fitting: tuple[Precision, ...] = ("bf16", "4bit") if quantised else ("bf16",)
+    tried = fitting if precisions is None else precisions
     groups = [run.group, *(group for group in (4, 2) if group < run.group)]
     for group in groups:
         for precision in tried:

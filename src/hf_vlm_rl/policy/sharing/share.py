@@ -84,7 +84,8 @@ def _keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> d
     joined = torch.zeros_like(together)
     joined[:, 1:] = together[:, 1:] & together[:, :-1]
     # Otherwise positions are columns, which some decoders take for more than distances.
-    counted = kwargs.get("position_ids") is not None or backbone.family.grids
+    images = any(row.tickets for row in rows)
+    counted = kwargs.get("position_ids") is not None or (backbone.family.grids and images)
     return {"keys": keys, "joined": joined, "aligned": not counted}
 
 

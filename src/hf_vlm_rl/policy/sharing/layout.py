@@ -100,10 +100,19 @@ class Layout:
         return max(span.depth for span in self.spans)
 
     @property
+    def shared(self) -> int:
+        """Tokens that are not computed because other rows begin with them."""
+        return self._real - self.computed
+
+    @property
     def padded(self) -> bool:
         """Whether the batch has padding."""
-        real = sum(span.edge.length * len(span.edge.rows) for span in self.spans)
-        return real < self.shape[0] * self.shape[1]
+        return self._real < self.shape[0] * self.shape[1]
+
+    @property
+    def _real(self) -> int:
+        """The batch's tokens without padding."""
+        return sum(span.edge.length * len(span.edge.rows) for span in self.spans)
 
     @property
     def saved(self) -> float:

@@ -85,6 +85,8 @@ class SharingSwitch:
         levels: The most prefixes behind each other that a row of them shared.
         prompts: Prompts of the `generate` calls that prefilled distinct ones only.
         prefilled: Distinct prompts among them.
+        prompt_tokens: Tokens of these calls' prompts, all but the last of each, padding included.
+        prompt_tokens_prefilled: Tokens that the decoder computed for them.
         refused: Reason to number of forwards that did not share.
         micro_batches: The rows of the latest optimiser step.
         checked: Ways, dtypes, devices and kernels for which shared and plain forwards were seen to agree.
@@ -116,6 +118,8 @@ class SharingSwitch:
         self.levels = 0
         self.prompts = 0
         self.prefilled = 0
+        self.prompt_tokens = 0
+        self.prompt_tokens_prefilled = 0
         self.refused: Counter[str] = Counter()
         self.micro_batches = MicroBatches()
         self.checked: set[tuple] = set()
@@ -163,6 +167,16 @@ class SharingSwitch:
             self.refused[reason] += 1
             return None
         return layout
+
+    def layout_of_prompts(self, tokens: dict[str, Any], kwargs: Mapping[str, Any]) -> Layout | None:
+        """The layout for prompts that fill a cache, on the CPU, or None.
+
+        Args:
+            tokens: What `find_layout` takes besides the mask.
+            kwargs: The arguments of the backbone's forward.
+        """
+        found, _ = self._find(tokens, kwargs)
+        return found if isinstance(found, Layout) else None
 
     def count(self, layout: Layout | Cut) -> None:
         """Keep account of a forward that shares."""

@@ -7,7 +7,7 @@ some of them only. Of a prompt and its completions, it has a prefix and suffixes
 
 import functools
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
@@ -51,10 +51,6 @@ class Edge:
         return self.length + sum(edge.size for edge in self.below)
 
 
-# Tokens and tolls of some edges, and the edges, by their first rows.
-Tree = tuple[float, tuple[Edge, ...]]
-
-
 @dataclass(frozen=True, eq=False)
 class Fork:
     """Rows that agree up to some place, and part there; or a row alone.
@@ -68,6 +64,11 @@ class Fork:
     end: int
     rows: tuple[int, ...]
     parts: tuple["Fork", ...] = ()
+
+
+# Of a fork whose rows may continue a prefix of so many tokens: the fewest tokens and tolls that it costs, and
+# where a prefix that ends at the fork begins then, or None.
+Costs = Callable[[Fork, int], tuple[float, int | None]]
 
 
 def cheapest_tree(
@@ -90,25 +91,41 @@ def cheapest_tree(
     order, rows = inverse.argsort(stable=True), rows[inverse.sort(stable=True).values]
     agreed = (rows[1:] == rows[:-1]).int().cumprod(dim=1).sum(dim=1) - 1  # -1 where kinds differ
     fork = _fork(order.tolist(), agreed.tolist(), lengths.tolist(), ends)
+    return _by_rows(_edges(fork, 0, _costs(toll)))
 
+
+def _costs(toll: float) -> Costs:
     @functools.cache
-    def cheapest(fork: Fork, begin: int) -> Tree:
-        """For a fork's rows: edges that begin where a prefix of so many of their tokens ends, or anew."""
+    def cheapest(fork: Fork, begin: int) -> tuple[float, int | None]:
         if not fork.parts:
-            return fork.end - begin, (Edge(begin, fork.end, fork.rows),)
-        trees = [_together(cheapest(part, begin) for part in fork.parts)]
-        for start in {0, begin}:
+            return fork.end - begin, None
+        best: tuple[float, int | None] = sum(cheapest(part, begin)[0] for part in fork.parts), None
+        for start in sorted({0, begin}):
             if fork.end - start >= (FEWEST if start else 1):
-                cost, edges = _together(cheapest(part, fork.end) for part in fork.parts)
-                below = tuple(edge for edge in edges if edge.begin)
-                rows = tuple(sorted(row for edge in below for row in edge.rows))
-                prefix = Edge(start, fork.end, rows, below)
-                cost += prefix.length + (toll if start else 0)
-                anew = ((0, (edge,)) for edge in edges if not edge.begin)
-                trees.append(_together([(cost, (prefix,)), *anew]))
-        return min(trees, key=lambda tree: tree[0])
+                below = sum(cheapest(part, fork.end)[0] for part in fork.parts)
+                cost = fork.end - start + (toll if start else 0) + below
+                best = min(best, (cost, start), key=lambda option: option[0])
+        return best
 
-    return cheapest(fork, 0)[1]
+    return cheapest
+
+
+def _edges(fork: Fork, begin: int, costs: Costs) -> list[Edge]:
+    """The cheapest edges for a fork's rows, which continue a prefix of so many tokens or begin anew."""
+    if not fork.parts:
+        return [Edge(begin, fork.end, fork.rows)]
+    _, start = costs(fork, begin)
+    end = begin if start is None else fork.end
+    edges = [edge for part in fork.parts for edge in _edges(part, end, costs)]
+    if start is None:
+        return edges
+    below = _by_rows(edge for edge in edges if edge.begin)
+    rows = tuple(sorted(row for edge in below for row in edge.rows))
+    return [Edge(start, fork.end, rows, below), *(edge for edge in edges if not edge.begin)]
+
+
+def _by_rows(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    return tuple(sorted(edges, key=lambda edge: edge.rows))
 
 
 def _fork(rows: list[int], agreed: list[int], lengths: list[int], ends: torch.Tensor) -> Fork:
@@ -122,8 +139,3 @@ def _fork(rows: list[int], agreed: list[int], lengths: list[int], ends: torch.Te
         for begin, end in itertools.pairwise(cuts)
     )
     return Fork(int(ends[rows, depth].min()) if depth > 0 else 0, tuple(rows), parts)
-
-
-def _together(trees: Iterable[Tree]) -> Tree:
-    costs, edges = zip(*trees, strict=True)
-    return sum(costs), tuple(sorted(itertools.chain(*edges), key=lambda edge: edge.rows))

@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedConfig,
     Qwen2Config,
     Qwen3_5TextConfig,
+    Qwen3VLTextConfig,
 )
 
 from hf_vlm_rl._retype import retype
@@ -57,11 +58,13 @@ def _lfm2() -> PreTrainedConfig:
 
 
 DECODERS: dict[str, Callable[[], PreTrainedConfig]] = {
-    "qwen2": lambda: Qwen2Config(**SIZES),
+    "qwen2": lambda: Qwen2Config(**SIZES),  # InternVL's
+    "qwen3_vl": lambda: Qwen3VLTextConfig(**SIZES, head_dim=64),
     "gemma3": _gemma3,
     "qwen3_5": _qwen3_5,
     "lfm2": _lfm2,
 }
+DEFAULT = ["qwen2", "gemma3", "qwen3_5", "lfm2"]
 
 
 @dataclass
@@ -101,6 +104,7 @@ def run(decoder: nn.Module, batch: dict, prompt: int) -> Step:
     begin = time.perf_counter()
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         hidden = decoder(**batch).last_hidden_state[:, prompt - 1 :]
+        hidden = hidden * batch["attention_mask"][:, prompt - 1 :, None]
     wave = torch.arange(hidden[0].numel(), dtype=torch.float32).sin().view(hidden[0].shape)
     (hidden * wave).sum().backward()
     seconds = time.perf_counter() - begin
@@ -148,7 +152,7 @@ def measure(name: str, prompt: int, completion: int, group: int, repeats: int) -
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--decoders", nargs="+", choices=DECODERS, default=list(DECODERS))
+    parser.add_argument("--decoders", nargs="+", choices=DECODERS, default=DEFAULT)
     parser.add_argument("--prompt", type=int, default=466)
     parser.add_argument("--completion", type=int, default=32)
     parser.add_argument("--group", type=int, default=8)

@@ -4,8 +4,15 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from .cases import ALL, no_image, one_image, tickets
+from tests.images import photo
+
+from .cases import ALL, no_image, one_image, tickets, user
 from .test_sharing import prompts, with_sharing
+
+MESSAGES = (
+    ("What is this? Look at it from left to right, and tell me all that you can see.", "astronaut"),
+    ("And this? Compare it with the first one.", "cat"),
+)
 
 # The last token of a prompt is seen by those before it.
 NOT_PREFILLED = ("paligemma",)
@@ -46,6 +53,31 @@ def test_prefilling_text_prompts_once_changes_no_answer(family, policy_for):
     found, expected = (generate(policy, batch, mode, do_sample=True) for mode in (True, False))
     assert torch.equal(found.sequences, expected.sequences)
     assert policy.sharing_report()["prompts_prefilled"] == 2
+
+
+# Layers with windows keep no more than these hold, so nothing but whole prompts is shared there.
+WINDOWS = ("gemma3",)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 1, 3, 2, 1)], ids=["distinct", "repeated"])
+@pytest.mark.parametrize("family", PREFILLED)
+def test_what_unequal_prompts_begin_with_is_prefilled_once(family, order, policy_for):
+    """As in a later turn of conversations with tools: siblings have seen the same, some have seen more."""
+    policy = policy_for(family)
+    first, second = (user(text, photo(name, (140, 140)))[0]["content"] for text, name in MESSAGES)
+    contents = [first, first + second, first + second + first[1:], second]
+    conversations = [[{"role": "user", "content": contents[number]}] for number in order]
+    batch = tickets(policy.processing_class, conversations)
+    found, expected = (generate(policy, batch, mode, do_sample=True) for mode in (True, False))
+    assert torch.equal(found.sequences, expected.sequences)
+    torch.testing.assert_close(torch.stack(found.logits), torch.stack(expected.logits), atol=1e-4, rtol=1e-4)
+    report = policy.sharing_report()
+    assert report["tokens"] == 0
+    if family in WINDOWS:
+        assert report["prompts"] == (len(order) if len(order) > 4 else 0)
+    else:
+        assert (report["prompts"], report["prompts_prefilled"]) == (len(order), 4)
+        assert 0 < report["prompt_tokens_prefilled"] < 0.6 * report["prompt_tokens"]
 
 
 @pytest.mark.parametrize("family", ["internvl", "llava", "idefics3"])

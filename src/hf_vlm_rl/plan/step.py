@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils._pytree import tree_leaves
 
-from ..policy.sharing.prefill import attends_to_all
+from ..policy.sharing.distinct_prompts import attends_to_all
 from .dry import Kernels, dry_run
 from .settings import Run
 from .weights import policy_of

@@ -124,10 +124,15 @@ class VLMPolicy(Retyped, _StockModel):
         Returns:
             `images_encoded` and `images_reused`: images that went through the vision tower, and that
             did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
-            batch's tokens and those the decoder ran on. `prompts` and `prompts_prefilled`: of the
-            `generate` calls with repeated prompts. `not_shared`: reason to number of forwards. `way`: how
+            batch's tokens and those the decoder ran on; `levels`: the most prefixes behind each other that
+            one of their rows shared, 1 for prompts and completions, more for conversations that part at
+            different turns ("cached" always has 1).
+            `prompts` and `prompts_prefilled`: of the `generate` calls with prompts that repeat or begin
+            alike, the prompts and the distinct ones; `prompt_tokens` and `prompt_tokens_prefilled`: their
+            tokens and those the decoder ran on.
+            `not_shared`: reason to number of forwards. `way`: how
             rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
-            on prompts and then on completions), "cached" (prompts fill a cache that all rows continue:
+            on prompts and then on what follows), "cached" (prompts fill a cache that all rows continue:
             slower, for decoders that do not run on a packed row), or None.
             `tokens_by_batch_size`: of the latest optimiser step, rows of a forward to the tokens that the
             decoder computes in the whole step: first as it ran, then with larger forwards, of which there
@@ -144,8 +149,11 @@ class VLMPolicy(Retyped, _StockModel):
             "images_reused": features.reused,
             "tokens": sharing.tokens,
             "tokens_computed": sharing.computed,
+            "levels": sharing.levels,
             "prompts": sharing.prompts,
             "prompts_prefilled": sharing.prefilled,
+            "prompt_tokens": sharing.prompt_tokens,
+            "prompt_tokens_prefilled": sharing.prompt_tokens_prefilled,
             "not_shared": dict(sharing.refused),
             "way": sharing.way_in_words,
             "tokens_by_batch_size": sharing.tokens_by_rows(),

@@ -1,5 +1,6 @@
-"""Attention over a packed sequence: prefixes among themselves, suffixes to their prefix and themselves."""
+"""Attention over a packed sequence: of each token to what its rows have before it."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -43,10 +44,16 @@ def shared_prefix_attention(
         raise UnknownInput(AHEAD, lasting=False)
     if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
         raise UnknownInput("the attention module does more than weigh values")
-    parts = [
-        _attend(query, key, value, tokens, prefix, visible, scaling)
-        for tokens, prefix, visible in attention_mask.parts
-    ]
+    calls = attention_mask.layout.calls
+    lengths = [call.length for call in calls]
+    queries, keys, values = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
+    parts = []
+    for number, (call, visible) in enumerate(zip(calls, attention_mask.masks, strict=True)):
+        seen = (*call.before, number)
+        # Causal kernels want as many queries as keys: what lies before gives some that nobody reads.
+        asking = seen if visible is None else (number,)
+        part = _attend(_joined(queries, asking), _joined(keys, seen), _joined(values, seen), visible, scaling)
+        parts.append(part if len(asking) == 1 else part[:, :, -call.length :])
     return torch.cat(parts, dim=2).transpose(1, 2), None
 
 
@@ -54,14 +61,10 @@ def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    tokens: slice,
-    prefix: slice,
     visible: torch.Tensor | None,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Attention of some tokens to a prefix and to each other: (1, heads, tokens, d)."""
-    query = query[:, :, tokens]
-    key, value = (_behind_prefix(tensor, prefix, tokens) for tensor in (key, value))
+    """Attention of tokens to what they see of the keys, None for all up to them: (1, heads, tokens, d)."""
     if visible is None:
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
     grouped = query.device.type == "cpu"
@@ -76,9 +79,6 @@ def _attend(
     )
 
 
-def _behind_prefix(tensor: torch.Tensor, prefix: slice, tokens: slice) -> torch.Tensor:
-    if prefix.start == prefix.stop:
-        return tensor[:, :, tokens]
-    if tokens.start == prefix.stop:
-        return tensor[:, :, prefix.start : tokens.stop]
-    return torch.cat([tensor[:, :, prefix], tensor[:, :, tokens]], dim=2)
+def _joined(pieces: Sequence[torch.Tensor], numbers: tuple[int, ...]) -> torch.Tensor:
+    """Some of the pieces (1, heads, tokens, d), one behind the other."""
+    return pieces[numbers[0]] if len(numbers) == 1 else torch.cat([pieces[n] for n in numbers], dim=2)

@@ -18,10 +18,8 @@ from .cut_masks import later_masks, prompt_masks
 from .layout import Layout
 from .states import keep_states
 from .token_inputs import take_tokens
+from .tree import FEWEST
 from .visibility import AHEAD, UnknownInput, looks_ahead
-
-# A step of one token takes kernels that change states in place, which no gradient comes through.
-FEWEST = 2
 
 
 @dataclass(frozen=True)
@@ -47,6 +45,11 @@ class Cut:
         return len(self.first) * self.column + rows * (columns - self.column)
 
     @property
+    def levels(self) -> int:
+        """The most prefixes that a row has behind each other."""
+        return 1
+
+    @property
     def saved(self) -> float:
         """Share of the batch's B x T tokens that are not computed, in [0, 1)."""
         return 1 - self.computed / (self.shape[0] * self.shape[1])
@@ -69,17 +72,18 @@ class Cut:
 
 
 def find_cut(layout: Layout, keys: torch.Tensor, mask: torch.Tensor, joined: torch.Tensor) -> Cut:
-    """Cut a batch where the shortest common prefix of its groups ends.
+    """Cut a batch where the shortest prefix that rows have in common ends.
 
     Args:
-        layout: Of the batch.
+        layout: Of the batch. A cache is filled once, so prefixes behind these are not shared.
         keys: (B, T); this and the others as `find_layout` takes them.
         mask: (B, T).
         joined: (B, T).
     """
     starts = mask.int().argmax(dim=1)
     columns = mask.shape[1]
-    ends = [int(starts[list(group.rows)].min()) + group.prefix for group in layout.groups if group.prefix]
+    prefixes = [span.edge for span in layout.spans if span.before is None and span.edge.below]
+    ends = [int(starts[list(prefix.rows)].min()) + prefix.end for prefix in prefixes]
     column = min([columns - FEWEST, *ends])
     while column > 0 and bool(joined[:, column].any()):
         column -= 1

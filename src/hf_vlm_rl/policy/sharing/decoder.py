@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from transformers import Cache, DynamicCache
 
 from ..._retype import Retyped, overriding
 from .cached import run_on_cache
@@ -25,8 +26,17 @@ class VLMDecoder(Retyped):
                 return run_on_cache(self, stock.forward, cut, kwargs)
             if (layout := kwargs.pop(IN_ONE_ROW, None)) is None:
                 return stock.forward(self, **kwargs)
-            output = stock.forward(view(self, PACKED, layout), **_in_one_row(layout, kwargs))
+            cache = kwargs.get("past_key_values")
+            if cache is not None:
+                kwargs["past_key_values"] = DynamicCache(config=self.config)
+            try:
+                output = stock.forward(view(self, PACKED, layout), **_in_one_row(layout, kwargs))
+            except UnknownInput as error:
+                raise UnknownInput(str(error), error.lasting and cache is None) from error
             output.last_hidden_state = unpack(layout, output.last_hidden_state)
+            if cache is not None:
+                _fill(cache, layout, output.past_key_values)
+                output.past_key_values = cache
             return output
 
         return {"forward": forward}
@@ -35,6 +45,16 @@ class VLMDecoder(Retyped):
 def unpack(layout: Layout, packed: torch.Tensor) -> torch.Tensor:
     """(1, S, H) back to (B, T, H). Padding gets some real token's values."""
     return packed[0].index_select(0, layout.target).view(*layout.shape, -1)
+
+
+def _fill(cache: Cache, layout: Layout, packed: Any) -> None:
+    """Give an empty cache of B rows the keys and values (1, heads, S, d) of the packed ones."""
+
+    def by_rows(tensor: torch.Tensor) -> torch.Tensor:
+        return tensor[0].index_select(1, layout.target).unflatten(1, layout.shape).transpose(0, 1)
+
+    for number, layer in enumerate(packed.layers):
+        cache.update(by_rows(layer.keys), by_rows(layer.values), number)
 
 
 def _in_one_row(layout: Layout, kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from ..._retype import Retyped, overriding, retype
 from .attention import shared_prefix_attention
 from .layout import Layout
 from .prefix_cache import SharedPrompts, prefix_cache_attention
-from .recurrence import run_twice
+from .recurrence import run_along
 from .visibility import packed_mask
 
 # What a decoder's modules are given for packed rows, besides the arguments that transformers knows.
@@ -72,7 +72,7 @@ class SharingAttention(Retyped):
 
 
 class SharingRecurrence(Retyped):
-    """The stock recurrent or convolutional module, which runs prefixes before suffixes for packed rows."""
+    """The stock recurrent or convolutional module, which runs along the tree of packed rows."""
 
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
@@ -81,7 +81,7 @@ class SharingRecurrence(Retyped):
         @overriding(stock.forward)
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (packing := kwargs.pop(PACKING, None)) is not None:
-                return run_twice(self, stock.forward, cache_name, packing, kwargs)
+                return run_along(self, stock.forward, cache_name, packing, kwargs)
             return stock.forward(self, **kwargs)
 
         return {"forward": forward}

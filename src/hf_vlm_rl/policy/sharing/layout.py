@@ -1,56 +1,66 @@
-"""Which rows of a batch share a prefix, and where their tokens lie in the packed sequence.
+"""Where the tokens of a batch lie in the packed sequence.
 
-A group of rows that begin with the same tokens (and images) is laid out as
+Rows that begin with the same tokens (and images) are laid out as
 
     [prefix, suffix of row 1, ..., suffix of row n]
 
-and the groups follow each other. S packed tokens stand for the B x T of the batch.
+and where some of them have more in common, in place of their suffixes: [prefix, [prefix, suffix, suffix],
+suffix]. That is their tree, depth first. S packed tokens stand for the B x T of the batch.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
-from .grouping import SharedPrefix, group_rows
+from .tree import TOLL, Edge, cheapest_tree
 
-# Suffixes attend in chunks of this share of their prefix. Larger chunks spend more on pairs of rows
-# that do not see each other, smaller ones copy the prefix's keys and values more often.
-CHUNK = 0.25
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Suffixes of neighbouring rows of a group, which attend in one call.
-
-    Attributes:
-        begin: Packed position of the first token.
-        end: Packed position after the last.
-        row: (tokens,) which of the chunk's rows each token belongs to; None if there is one only.
-    """
-
-    begin: int
-    end: int
-    row: torch.Tensor | None
+# Neighbours attend in one call, up to this share of what lies before them. Larger calls spend more on pairs
+# of rows that do not see each other, smaller ones copy the keys and values before them more often.
+TOGETHER = 0.25
 
 
-@dataclass(frozen=True)
-class Group:
-    """One group in the packed sequence.
+@dataclass(frozen=True, eq=False)
+class Span:
+    """An edge of the tree in the packed sequence.
 
     Attributes:
-        start: Packed position of the prefix.
-        prefix: Length of the prefix, may be 0.
-        chunks: The suffixes of the group's rows, each at least one token.
-        rows: The rows of the batch, in the order of their suffixes.
-        suffixes: The suffixes' lengths.
+        start: Packed position of its first token.
+        edge: The edge.
+        before: The span that its rows have before it, or None.
     """
 
     start: int
-    prefix: int
-    chunks: tuple[Chunk, ...]
-    rows: tuple[int, ...]
-    suffixes: tuple[int, ...]
+    edge: Edge
+    before: "Span | None"
+
+    @property
+    def stop(self) -> int:
+        """The packed position after its last token."""
+        return self.start + self.edge.length
+
+    @cached_property
+    def depth(self) -> int:
+        """The spans before it."""
+        return 0 if self.before is None else self.before.depth + 1
+
+
+@dataclass(frozen=True)
+class Call:
+    """Neighbouring tokens that attend in one call, to all that lies before them and to each other.
+
+    Attributes:
+        start: Packed position of the first of them.
+        length: How many they are.
+        before: The numbers of the calls whose tokens lie before all of them in their rows.
+        of_one_edge: Whether they follow each other in their rows.
+    """
+
+    start: int
+    length: int
+    before: tuple[int, ...]
+    of_one_edge: bool
 
 
 @dataclass(frozen=True)
@@ -58,17 +68,25 @@ class Layout:
     """How a batch of B x T tokens is packed into S.
 
     Attributes:
-        groups: The groups, in packed order.
+        spans: All edges, in packed order.
+        calls: Of attention, in packed order.
         source: (S,) index of each packed token in the flattened batch.
         target: (B * T,) packed position of each token of the batch; 0 for padding.
         positions: (S,) position of each packed token in its row, counted without padding.
+        since: (S,) packed position of the first token of each token's edge.
+        until: (S,) packed position after the last token in whose rows each token is.
+        starts: (B,) the column of each row's first token.
         shape: (B, T).
     """
 
-    groups: tuple[Group, ...]
+    spans: tuple[Span, ...]
+    calls: tuple[Call, ...]
     source: torch.Tensor
     target: torch.Tensor
     positions: torch.Tensor
+    since: torch.Tensor
+    until: torch.Tensor
+    starts: tuple[int, ...]
     shape: tuple[int, int]
 
     @property
@@ -77,10 +95,24 @@ class Layout:
         return len(self.source)
 
     @property
+    def levels(self) -> int:
+        """The most prefixes that a row has behind each other."""
+        return max(span.depth for span in self.spans)
+
+    @property
+    def shared(self) -> int:
+        """Tokens that are not computed because other rows begin with them."""
+        return self._real - self.computed
+
+    @property
     def padded(self) -> bool:
         """Whether the batch has padding."""
-        real = sum(group.prefix * len(group.rows) + sum(group.suffixes) for group in self.groups)
-        return real < self.shape[0] * self.shape[1]
+        return self._real < self.shape[0] * self.shape[1]
+
+    @property
+    def _real(self) -> int:
+        """The batch's tokens without padding."""
+        return sum(span.edge.length * len(span.edge.rows) for span in self.spans)
 
     @property
     def saved(self) -> float:
@@ -102,28 +134,25 @@ class Layout:
         """The layout with its tensors on `device`."""
         if device == self.source.device:
             return self
-        groups = tuple(
-            replace(group, chunks=tuple(_chunk_to(chunk, device) for chunk in group.chunks))
-            for group in self.groups
-        )
-        tensors = (self.source.to(device), self.target.to(device), self.positions.to(device))
-        return Layout(groups, *tensors, self.shape)
-
-
-def _chunk_to(chunk: Chunk, device: torch.device) -> Chunk:
-    return chunk if chunk.row is None else replace(chunk, row=chunk.row.to(device))
+        names = ("source", "target", "positions", "since", "until")
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
 
 def find_layout(
-    keys: torch.Tensor, mask: torch.Tensor, joined: torch.Tensor | None = None, aligned: bool = True
+    keys: torch.Tensor,
+    mask: torch.Tensor,
+    joined: torch.Tensor | None = None,
+    aligned: bool = True,
+    toll: float = TOLL,
 ) -> Layout | None:
-    """Group the rows of a batch and lay them out.
+    """Find what the rows of a batch have in common and lay it out.
 
     Args:
         keys: (B, T) on the CPU. Equal numbers mean equal token and, at image tokens, equal image.
         mask: (B, T) bool on the CPU; each row's real tokens must be contiguous.
         joined: (B, T) bool on the CPU: tokens before which no prefix may end.
         aligned: Only rows that begin in the same column share a prefix.
+        toll: Tokens that a prefix behind another one has to save; infinity for none of these.
 
     Returns:
         The layout, or None if a row is empty or has padding in its middle.
@@ -142,50 +171,73 @@ def find_layout(
         # The last place, up to each one, at which a prefix may end.
         ends = ends.masked_fill(joined.gather(1, flush), 0).cummax(dim=1).values
     kinds = starts if aligned else torch.zeros_like(starts)
-    groups = group_rows(keys, lengths, ends, kinds)
-    return _lay_out(groups, starts.tolist(), lengths.tolist(), (len(mask), mask.shape[1]))
+    tree = cheapest_tree(keys, lengths, ends, kinds, toll)
+    return _lay_out(tree, tuple(starts.tolist()), (len(mask), mask.shape[1]))
 
 
-def _lay_out(
-    grouped: Sequence[SharedPrefix],
-    starts: list[int],
-    lengths: list[int],
-    shape: tuple[int, int],
-) -> Layout:
+def _lay_out(tree: Sequence[Edge], starts: tuple[int, ...], shape: tuple[int, int]) -> Layout:
+    spans = tuple(_spans(tree))
     width = shape[1]
     target = torch.zeros(shape[0] * width, dtype=torch.long)
-    source, positions, groups = [], [], []
-    packed = 0
-    for shared in grouped:
-        prefix, rows = shared.length, shared.rows
-        suffixes = [lengths[row] - prefix for row in rows]
-        chunks = tuple(_chunks(packed + prefix, prefix, suffixes))
-        groups.append(Group(packed, prefix, chunks, rows, tuple(suffixes)))
-        head = torch.arange(prefix)
-        begin = packed
-        source.append(rows[0] * width + starts[rows[0]] + head)
-        positions.append(head)
-        packed += prefix
-        for row in rows:
-            at = row * width + starts[row]
-            tail = torch.arange(prefix, lengths[row])
-            target[at : at + prefix] = begin + head
-            target[at + prefix : at + lengths[row]] = packed + tail - prefix
-            source.append(at + tail)
-            positions.append(tail)
-            packed += len(tail)
-    return Layout(tuple(groups), torch.cat(source), target, torch.cat(positions), shape)
+    positions = []
+    for span in spans:
+        packed = torch.arange(span.start, span.stop)
+        for row in span.edge.rows:
+            first = row * width + starts[row]
+            target[first + span.edge.begin : first + span.edge.end] = packed
+        positions.append(torch.arange(span.edge.begin, span.edge.end))
+    lengths = torch.tensor([span.edge.length for span in spans])
+
+    def of_tokens(numbers: list[int]) -> torch.Tensor:
+        return torch.tensor(numbers).repeat_interleave(lengths)
+
+    places = torch.cat(positions)
+    rows = [span.edge.rows[0] for span in spans]
+    return Layout(
+        spans=spans,
+        calls=_calls(tree),
+        source=of_tokens([row * width + starts[row] for row in rows]) + places,
+        target=target,
+        positions=places,
+        since=of_tokens([span.start for span in spans]),
+        until=of_tokens([span.start + span.edge.size for span in spans]),
+        starts=starts,
+        shape=shape,
+    )
 
 
-def _chunks(begin: int, prefix: int, suffixes: Sequence[int]) -> Iterator[Chunk]:
-    """Cut a group's suffixes, the first of which lies at `begin`, into chunks."""
-    waiting: list[int] = []
-    for number, length in enumerate(suffixes):
-        waiting.append(length)
-        follows = suffixes[number + 1] if number + 1 < len(suffixes) else None
-        tokens = sum(waiting)
-        if follows is None or tokens + follows > CHUNK * prefix:
-            rows = torch.arange(len(waiting)).repeat_interleave(torch.tensor(waiting))
-            yield Chunk(begin, begin + tokens, rows if len(waiting) > 1 else None)
-            begin += tokens
-            waiting = []
+def _spans(edges: Sequence[Edge], start: int = 0, before: Span | None = None) -> Iterator[Span]:
+    """The edges and all below them, the first of which lies at `start`."""
+    for edge in edges:
+        span = Span(start, edge, before)
+        yield span
+        yield from _spans(edge.below, span.stop, span)
+        start += edge.size
+
+
+def _calls(tree: Sequence[Edge]) -> tuple[Call, ...]:
+    calls: list[Call] = []
+
+    def add(edges: Sequence[Edge], before: tuple[int, ...]) -> None:
+        """The calls of edges behind others, and of all below them."""
+        most = TOGETHER * sum(calls[number].length for number in before)
+        waiting: list[Edge] = []
+        for edge in edges:
+            if waiting and sum(each.size for each in waiting) + edge.size > most:
+                add_one(waiting, before)
+                waiting = []
+            if edge.below and edge.size > most:
+                add_one([replace(edge, below=())], before)
+                add(edge.below, (*before, len(calls) - 1))
+            else:
+                waiting.append(edge)
+        if waiting:
+            add_one(waiting, before)
+
+    def add_one(edges: list[Edge], before: tuple[int, ...]) -> None:
+        start = calls[-1].start + calls[-1].length if calls else 0
+        of_one_edge = len(edges) == 1 and not edges[0].below
+        calls.append(Call(start, sum(edge.size for edge in edges), before, of_one_edge))
+
+    add(tree, ())
+    return tuple(calls)

@@ -5,42 +5,42 @@ from functools import cached_property
 
 import torch
 
-from .layout import Layout
+from .layout import Layout, Span
+from .tree import FEWEST
 from .visibility import Visibility
 
-# A step of one token takes kernels that change states in place, which no gradient comes through.
-FEWEST = 2
+# The edges that no others precede, and those that none follow.
+FIRST, LAST = (0,), (2,)
+
+
+@dataclass(frozen=True)
+class Run:
+    """Sequences on which a module runs at once.
+
+    Attributes:
+        tokens: (R, L) packed positions; padding has some real token's.
+        mask: (R, L) long, 0 for padding; None if there is none.
+        states: (R,) which of the sequences of earlier runs, in their order, each of these continues; None if
+            they begin anew.
+        last: Whether no later run continues these.
+    """
+
+    tokens: torch.Tensor
+    mask: torch.Tensor | None
+    states: torch.Tensor | None
+    last: bool
 
 
 @dataclass(frozen=True)
 class Runs:
-    """Sequences to run a module on, one behind the other in the packed sequence.
+    """How a module that reads from left to right runs on a packed sequence.
 
     Attributes:
-        tokens: (R, L) packed positions; padding has some real token's.
-        mask: (R, L) long, 0 for padding.
-        place: (tokens,) of each token in the flattened runs, in packed order.
+        runs: In order.
+        place: (S,) of each packed token in the flattened runs, one behind the other.
     """
 
-    tokens: torch.Tensor
-    mask: torch.Tensor
-    place: torch.Tensor
-
-
-@dataclass(frozen=True)
-class TwoRuns:
-    """How a packed sequence is run in two steps.
-
-    Attributes:
-        first: Prefixes, and rows without one; padded on the left, so that states are those of the last token.
-        second: Suffixes, padded on the right; None if there are none.
-        prefix: (R of `second`,) the run of `first` that each suffix continues.
-        place: (S,) of each packed token in the flattened first runs and second runs.
-    """
-
-    first: Runs
-    second: Runs | None
-    prefix: torch.Tensor
+    runs: tuple[Run, ...]
     place: torch.Tensor
 
 
@@ -57,38 +57,49 @@ class Packing:
         self.visibility = visibility
 
     @cached_property
-    def runs(self) -> TwoRuns:
+    def runs(self) -> Runs:
         """How recurrent modules run on it."""
-        return _two_runs(self.layout)
+        return _runs(self.layout)
 
 
-def _two_runs(layout: Layout) -> TwoRuns:
-    heads, tails, prefix = [], [], []
-    for group in layout.groups:
-        begin = group.start + group.prefix
-        if group.prefix:
-            heads.append((group.start, group.prefix))
-        for length in group.suffixes:
-            if group.prefix:
-                tails.append((begin, length))
-                prefix.append(len(heads) - 1)
-            else:
-                heads.append((begin, length))
-            begin += length
+def _runs(layout: Layout) -> Runs:
+    """Along the tree, from the first edges of all rows to the last.
+
+    States behind an edge that others continue must be those of its last token. Padding changes states that
+    are not zero. So the first edges are padded on the left, the last ones on the right, and between them only
+    edges of one depth and length run together.
+    """
+    steps: dict[tuple[int, ...], list[Span]] = {}
+    for span in layout.spans:
+        steps.setdefault(_step(span), []).append(span)
     device = layout.source.device
-    first = _runs(heads, left=True, device=device)
-    second = _runs(tails, left=False, device=device) if tails else None
-    place = torch.empty(len(layout.source), dtype=torch.long, device=device)
-    place[first.tokens[first.mask.bool()]] = first.place
-    if second is not None:
-        place[second.tokens[second.mask.bool()]] = second.place + first.tokens.numel()
-    return TwoRuns(first, second, torch.tensor(prefix, dtype=torch.long, device=device), place)
+    place = torch.empty(len(layout.source), dtype=torch.long)
+    states: dict[Span, int] = {}
+    runs, begin = [], 0
+    for step, spans in sorted(steps.items()):
+        starts = torch.tensor([span.start for span in spans])[:, None]
+        lengths = torch.tensor([span.edge.length for span in spans])[:, None]
+        width = max(int(lengths.max()), FEWEST)
+        columns = torch.arange(width) - (width - lengths if step == FIRST else 0)
+        mask = (columns >= 0) & (columns < lengths)
+        tokens = starts + columns.clamp(min=0).minimum(lengths - 1)
+        place[tokens[mask]] = begin + mask.flatten().nonzero().flatten()
+        begin += tokens.numel()
+        before = torch.tensor([states[span.before] for span in spans if span.before], dtype=torch.long)
+        runs.append(
+            Run(
+                tokens=tokens.to(device),
+                mask=None if bool(mask.all()) else mask.long().to(device),
+                states=None if step == FIRST else before.to(device),
+                last=step == LAST,
+            )
+        )
+        states.update(zip(spans, range(len(states), len(states) + len(spans)), strict=True))
+    return Runs(tuple(runs), place.to(device))
 
 
-def _runs(spans: list[tuple[int, int]], left: bool, device: torch.device) -> Runs:
-    begins, lengths = torch.tensor(spans, device=device).T[..., None]
-    width = max(*(length for _, length in spans), FEWEST)
-    columns = torch.arange(width, device=device) - (width - lengths if left else 0)
-    mask = (columns >= 0) & (columns < lengths)
-    tokens = begins + columns.clamp(min=0).minimum(lengths - 1)
-    return Runs(tokens, mask.long(), mask.flatten().nonzero().flatten())
+def _step(span: Span) -> tuple[int, ...]:
+    """Which edges run together, in the order in which they do."""
+    if span.before is None:
+        return FIRST
+    return (1, span.depth, span.edge.length) if span.edge.below else LAST

@@ -1,5 +1,6 @@
 """One prompt, one prefill: `generate` runs a prompt once, and its rows share one copy of the cache.
 
+What unequal prompts begin with, as the later turns of a conversation do, is run once as well.
 Where a decoder has windows, states or anything else beside plain attention, each row gets a copy.
 """
 
@@ -9,9 +10,9 @@ from typing import Any
 import torch
 from transformers import Cache, DynamicCache
 
-from ..inputs import model_inputs
 from ..ranks import most, ranks
 from ..row_images import RowImages
+from .distinct_prompts import DistinctPrompts, attends_to_all
 from .known_caches import unknown_cache
 from .prefill_check import disagreement, step_disagreement
 from .prefix_cache import share_prompts
@@ -106,25 +107,30 @@ def prefill_once(
     keys = torch.cat([keys_of_rows(backbone, ids, rows), mask.cpu().long()], dim=1)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
     first = [int((inverse == number).nonzero()[0]) for number in range(int(inverse.max()) + 1)]
-    pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1])
+    where = torch.tensor(first, device=ids.device)
+    prompts = DistinctPrompts(policy, ids[where], mask[where], [rows[row] for row in first])
+    cut = bool((keys[:, ids.shape[1] - 2 : ids.shape[1]] < 0).all(dim=1).any())
+    layout = None if sharded or cut else prompts.layout()
+    common = 0 if layout is None else layout.shared
+    pays = backbone.sharing.prefill_pays((len(rows) - len(first)) * ids.shape[1] + common)
     if not (most(pays, ids.device) if sharded else pays):
         return None
     cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
     reason = unknown_cache(cache) or _asked(backbone, step_disagreement)
-    if bool((keys[:, ids.shape[1] - 2 : ids.shape[1]] < 0).all(dim=1).any()):
+    if cut:
         reason = "a prompt ends inside an image"
     if reason is not None:
         backbone.sharing.refused[f"generate: {reason}"] += 1
         return None
-    where = torch.tensor(first, device=ids.device)
     inverse = inverse.to(ids.device)
-    _prefill(policy, cache, ids[where], mask[where], [rows[row] for row in first], sharded)
+    computed = prompts.fill(cache, layout, sharded)
     if cache.get_seq_length() != ids.shape[1] - 1:
         backbone.sharing.refused["generate: the model keeps its cache elsewhere"] += 1
         return None
     # Keys that all rows of a prompt read, where nothing else is kept; else each row has a copy.
     filled: Cache = cache
-    if attends_to_all(backbone.decoder.config) and _asked(backbone, disagreement) is None:
+    repeated, all_seen = len(first) < len(rows), attends_to_all(backbone.decoder.config)
+    if repeated and all_seen and _asked(backbone, disagreement) is None:
         filled = share_prompts(cache, inverse)
     else:
         cache.reorder_cache(inverse)
@@ -132,6 +138,8 @@ def prefill_once(
         backbone.rope_deltas = backbone.rope_deltas[inverse]
     backbone.sharing.prompts += len(rows)
     backbone.sharing.prefilled += len(first)
+    backbone.sharing.prompt_tokens += len(rows) * (ids.shape[1] - 1)
+    backbone.sharing.prompt_tokens_prefilled += computed
     return kwargs | {"past_key_values": filled, "attention_mask": mask}
 
 
@@ -143,44 +151,6 @@ def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
     if kind not in verdicts and ranks() == 1 and decoder.device.type != "meta":
         verdicts[kind] = check(decoder)
     return verdicts.get(kind)
-
-
-def attends_to_all(config: Any) -> bool:
-    """Whether all layers of a decoder keep keys and values of all tokens, and nothing else.
-
-    Args:
-        config: The text config.
-    """
-    if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
-        return False
-    return not getattr(config, "sliding_window", None) or not getattr(config, "use_sliding_window", True)
-
-
-def _prefill(
-    policy: Any, cache: Cache, ids: torch.Tensor, mask: torch.Tensor, rows: list[RowImages], sharded: bool
-) -> None:
-    """Fill a cache with prompts, all but their last tokens."""
-    backbone = policy.base_model
-    inputs = model_inputs(backbone, ids, rows, {}, sharded)
-    positions = (mask.long().cumsum(dim=1) - 1).clamp(min=0)  # as `generate` counts them
-    # Some models count columns, padding included, whatever `generate` has counted.
-    prepared = policy.prepare_inputs_for_generation(ids, attention_mask=mask, position_ids=positions)
-    given: torch.Tensor | None = prepared.get("position_ids")
-    if backbone.processing_class.state.family.grids:
-        if "mm_encoder_outputs" in inputs:
-            given = None  # the backbone counts in three dimensions
-        else:
-            backbone.rope_deltas = ids.new_zeros(len(ids), 1)
-    for name in inputs.keys() & set(backbone.family.token_types):
-        inputs[name] = inputs[name][:, :-1]
-    backbone(
-        input_ids=ids[:, :-1],
-        attention_mask=mask[:, :-1],
-        position_ids=None if given is None else given[:, :-1],
-        past_key_values=cache,
-        use_cache=True,
-        **inputs,
-    )
 
 
 def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:

@@ -1,7 +1,7 @@
-"""Recurrent and convolutional modules on a packed sequence: prefixes first, suffixes from their states.
+"""Recurrent and convolutional modules on a packed sequence: along the tree, each edge from its states.
 
-Such a module reads a sequence from left to right, so packed rows would run into each other. It runs twice
-instead, inside its own layer: on the prefixes, and on the suffixes, which begin with their prefix's states.
+Such a module reads a sequence from left to right, so packed rows would run into each other. It runs several
+times instead, inside its own layer: on the first prefixes, and on what follows them, with their states.
 Everything else of the layer stays packed, and no state crosses a layer, so gradient checkpointing holds.
 """
 
@@ -11,11 +11,11 @@ import torch
 from transformers import Cache
 from transformers.cache_utils import LinearAttentionLayer
 
-from .packing import Packing, Runs
-from .states import keep_states
+from .packing import Packing
+from .states import EarlierStates, keep_states
 
 
-def run_twice(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwargs: dict[str, Any]) -> Any:
+def run_along(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwargs: dict[str, Any]) -> Any:
     """A recurrent module's output on a packed sequence.
 
     Args:
@@ -28,18 +28,16 @@ def run_twice(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwarg
     Returns:
         (1, S, H).
     """
-    runs, hidden = packing.runs, kwargs["hidden_states"][0]
-    states: Any = keep_states(LinearAttentionLayer())
-    layers: list[Any] = [*[None] * mixer.layer_idx, states]
+    hidden = kwargs["hidden_states"][0]
+    layer: Any = keep_states(LinearAttentionLayer())
+    layers: list[Any] = [*[None] * mixer.layer_idx, layer]
     cache = Cache(layers=layers)
-
-    def run(part: Runs) -> torch.Tensor:
-        mask = part.mask if part.place.numel() < part.mask.numel() else None
-        own = {"hidden_states": hidden[part.tokens], "attention_mask": mask, cache_name: cache}
-        return forward(mixer, **kwargs | own).flatten(0, 1)
-
-    outputs = [run(runs.first)]
-    if runs.second is not None:
-        states.reorder_cache(runs.prefix)
-        outputs.append(run(runs.second))
-    return torch.cat(outputs).index_select(0, runs.place).unsqueeze(0)
+    earlier, outputs = EarlierStates(layer), []
+    for run in packing.runs.runs:
+        if run.states is not None:
+            earlier.restore(run.states)
+        own = {"hidden_states": hidden[run.tokens], "attention_mask": run.mask, cache_name: cache}
+        outputs.append(forward(mixer, **kwargs | own).flatten(0, 1))
+        if not run.last:
+            earlier.keep()
+    return torch.cat(outputs).index_select(0, packing.runs.place).unsqueeze(0)

@@ -27,12 +27,12 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     """
     ids = kwargs["input_ids"]
     switch = backbone.sharing
-    tokens = functools.cache(lambda: _keys(backbone, kwargs, rows))
+    tokens = functools.cache(lambda: token_keys(backbone, kwargs, rows))
     if switch.way_in_words is not None and is_training(backbone):
         switch.micro_batches.see(backbone, tokens(), kwargs.get("attention_mask"))
     with forbidden(watched(backbone) or _uneven(backbone)):
         layout = switch.layout(ids, tokens, kwargs)
-    if layout is None or not _agrees(backbone):
+    if layout is None or not agrees(backbone):
         return {}
     return {switch.way: layout.to(ids.device)}
 
@@ -57,7 +57,7 @@ def _uneven(backbone: Any) -> str | None:
     return None
 
 
-def _agrees(backbone: Any) -> bool:
+def agrees(backbone: Any) -> bool:
     """Whether the decoder gives the same when rows share; asked once per way, dtype and attention kernel."""
     switch = backbone.sharing
     decoder = backbone.decoder
@@ -73,8 +73,14 @@ def _agrees(backbone: Any) -> bool:
     return reason is None
 
 
-def _keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
-    """What `find_layout` takes besides the mask."""
+def token_keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
+    """What `find_layout` takes besides the mask.
+
+    Args:
+        backbone: A policy's backbone.
+        kwargs: Its arguments; `input_ids` (B, T) with clean placeholders.
+        rows: The images of each row.
+    """
     keys = keys_of_rows(backbone, kwargs["input_ids"], rows)
     # In some models, image tokens see each other in both directions, or all of a prompt that has token types.
     together = keys < 0
@@ -84,7 +90,8 @@ def _keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> d
     joined = torch.zeros_like(together)
     joined[:, 1:] = together[:, 1:] & together[:, :-1]
     # Otherwise positions are columns, which some decoders take for more than distances.
-    counted = kwargs.get("position_ids") is not None or backbone.family.grids
+    images = any(row.tickets for row in rows)
+    counted = kwargs.get("position_ids") is not None or (backbone.family.grids and images)
     return {"keys": keys, "joined": joined, "aligned": not counted}
 
 

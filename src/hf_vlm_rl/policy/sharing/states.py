@@ -49,3 +49,31 @@ def _update_recurrent_state(
     layer.recurrent_states[state_idx] = recurrent_states
     layer.is_recurrent_states_initialized[state_idx] = True
     return recurrent_states
+
+
+class EarlierStates:
+    """What the states of a cache's layer were behind each of several sequences.
+
+    Args:
+        layer: The layer, which keeps the states of the latest sequences.
+    """
+
+    def __init__(self, layer: LinearAttentionCacheLayerMixin):
+        self._layer = layer
+        self._kept: list[tuple[dict[int, Any], dict[int, Any]]] = []
+
+    def keep(self) -> None:
+        """Remember the states of the latest sequences, behind those of earlier ones."""
+        self._kept.append((dict(self._layer.conv_states), dict(self._layer.recurrent_states)))
+
+    def restore(self, sequences: torch.Tensor) -> None:
+        """Give the layer the states of some of the sequences.
+
+        Args:
+            sequences: (R,) their numbers.
+        """
+        now = (self._layer.conv_states, self._layer.recurrent_states)
+        for states, earlier in zip(now, zip(*self._kept, strict=True), strict=True):
+            for number in states:
+                if states[number] is not None:  # some modules have one of the two
+                    states[number] = torch.cat([each[number] for each in earlier]).index_select(0, sequences)

@@ -1,5 +1,6 @@
 """Decides per forward whether rows share their prefixes, and keeps account of it."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from transformers.utils import logging
 from .cached import Cut, find_cut
 from .layout import Layout, find_layout
 from .micro_batches import MicroBatches
+from .tree import TOLL
 from .visibility import looks_ahead
 
 logger = logging.get_logger(__name__)
@@ -80,8 +82,11 @@ class SharingSwitch:
     Attributes:
         tokens: B x T tokens of the forwards that shared.
         computed: Tokens that the decoder computed for them.
+        levels: The most prefixes behind each other that a row of them shared.
         prompts: Prompts of the `generate` calls that prefilled distinct ones only.
         prefilled: Distinct prompts among them.
+        prompt_tokens: Tokens of these calls' prompts, all but the last of each, padding included.
+        prompt_tokens_prefilled: Tokens that the decoder computed for them.
         refused: Reason to number of forwards that did not share.
         micro_batches: The rows of the latest optimiser step.
         checked: Ways, dtypes, devices and kernels for which shared and plain forwards were seen to agree.
@@ -110,8 +115,11 @@ class SharingSwitch:
         self.recurrent = recurrent
         self.tokens = 0
         self.computed = 0
+        self.levels = 0
         self.prompts = 0
         self.prefilled = 0
+        self.prompt_tokens = 0
+        self.prompt_tokens_prefilled = 0
         self.refused: Counter[str] = Counter()
         self.micro_batches = MicroBatches()
         self.checked: set[tuple] = set()
@@ -160,10 +168,21 @@ class SharingSwitch:
             return None
         return layout
 
+    def layout_of_prompts(self, tokens: dict[str, Any], kwargs: Mapping[str, Any]) -> Layout | None:
+        """The layout for prompts that fill a cache, on the CPU, or None.
+
+        Args:
+            tokens: What `find_layout` takes besides the mask.
+            kwargs: The arguments of the backbone's forward.
+        """
+        found, _ = self._find(tokens, kwargs)
+        return found if isinstance(found, Layout) else None
+
     def count(self, layout: Layout | Cut) -> None:
         """Keep account of a forward that shares."""
         self.tokens += layout.shape[0] * layout.shape[1]
         self.computed += layout.computed
+        self.levels = max(self.levels, layout.levels)
 
     def refuse(self, reason: str, lasting: bool = True) -> None:
         """Do not share in this forward, for a reason that only the forward could show.
@@ -226,7 +245,9 @@ class SharingSwitch:
     ) -> tuple[Layout | Cut | None, str | None]:
         mask = kwargs.get("attention_mask")
         mask = torch.ones_like(tokens["joined"]) if mask is None else mask.cpu().bool()
-        layout = find_layout(mask=mask, **tokens)
+        # A cache is filled once: prefixes behind others would only make the first ones shorter.
+        toll = math.inf if self.way == ON_A_CACHE else TOLL
+        layout = find_layout(mask=mask, toll=toll, **tokens)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
         found: Layout | Cut = layout

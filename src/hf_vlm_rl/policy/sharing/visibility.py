@@ -4,7 +4,7 @@ Layers differ: some look back a window only, others see whole images. What their
 pairs of tokens that packed attention computes, so that no mask of all rows or of the whole sequence is made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from transformers.masking_utils import causal_mask_function
 
-from .layout import Group, Layout
+from .layout import Call, Layout
+from .tree import Edge
 
 # Why rows of a decoder for prefixes (PaliGemma's) do not share in a batch without padding and token types.
 AHEAD = "tokens see what follows them where no mask forbids it"
@@ -46,36 +47,38 @@ class Visibility:
         return False
 
     @cached_property
-    def parts(self) -> list[tuple[slice, slice, torch.Tensor | None]]:
-        """Of every call of attention: its tokens, the prefix before them, and who sees whom.
+    def masks(self) -> list[torch.Tensor | None]:
+        """Who sees whom in each of the layout's calls.
 
-        That is a mask (tokens, prefix + tokens), bool or added to the scores, or None: all that comes before.
+        That is a mask (tokens, tokens before and tokens), bool or added to the scores, or None: each token
+        sees all that lies before it.
         """
-        return list(self._parts())
+        return [self._mask_of(call) for call in self.layout.calls]
 
-    def _parts(self) -> Iterator[tuple[slice, slice, torch.Tensor | None]]:
-        nothing = slice(0, 0)
-        for group in self.layout.groups:
-            prefix = slice(group.start, group.start + group.prefix)
-            if group.prefix:
-                yield prefix, nothing, self._visible(prefix, nothing, None)
-            for chunk in group.chunks:
-                tokens = slice(chunk.begin, chunk.end)
-                yield tokens, prefix, self._visible(tokens, prefix, chunk.row)
-
-    def _visible(self, tokens: slice, prefix: slice, row: torch.Tensor | None) -> torch.Tensor | None:
-        """Who sees whom; `row` says which row each token belongs to, None that all belong to one."""
-        if row is None and prefix.start == prefix.stop:
+    def _mask_of(self, call: Call) -> torch.Tensor | None:
+        # Without a mask, attention is computed for the tokens before, too: cheaper where these are fewer.
+        if call.of_one_edge and sum(each.length for each in self._before(call)) < call.length:
             return None
-        device = self.layout.source.device
-        count = tokens.stop - tokens.start
-        own = torch.ones(count, count, dtype=torch.bool, device=device).tril()
-        return _with_prefix(prefix, own if row is None else own & (row[:, None] == row))
+        queries, keys = self._places(call)
+        return (keys <= queries) & (queries < self.layout.until[keys])
 
+    def _places(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
+        """Packed positions of a call: (tokens, 1) and (1, tokens before and tokens)."""
+        packed = torch.arange(len(self.layout.source), device=self.layout.source.device)
+        queries, *before = (
+            packed[each.start : each.start + each.length] for each in (call, *self._before(call))
+        )
+        return queries[:, None], torch.cat([*before, queries])[None]
 
-def _with_prefix(prefix: slice, own: torch.Tensor) -> torch.Tensor:
-    """(tokens, prefix + tokens): what tokens see of a prefix, all of it, and of each other."""
-    return torch.cat([own.new_ones(len(own), prefix.stop - prefix.start), own], dim=1)
+    def _before(self, call: Call) -> list[Call]:
+        return [self.layout.calls[number] for number in call.before]
+
+    def _in_a_row(self, call: Call) -> torch.Tensor | None:
+        """Where the keys are of the tokens' edges or of edges before these; None for everywhere."""
+        if call.of_one_edge:
+            return None
+        queries, keys = self._places(call)
+        return (self.layout.since[keys] <= queries) & (queries < self.layout.until[keys])
 
 
 class FunctionVisibility(Visibility):
@@ -95,14 +98,14 @@ class FunctionVisibility(Visibility):
         """Whether stock attention gets a mask: transformers makes one where a batch has padding."""
         return self.layout.padded
 
-    def _visible(self, tokens: slice, prefix: slice, row: torch.Tensor | None) -> torch.Tensor | None:
+    def _mask_of(self, call: Call) -> torch.Tensor | None:
         if self._function is causal_mask_function:
-            return super()._visible(tokens, prefix, row)
-        places = self.layout.positions
-        queries, keys = places[tokens, None], torch.cat([places[prefix], places[tokens]])[None]
-        zero = places.new_zeros(())
+            return super()._mask_of(call)
+        queries, keys = (self.layout.positions[places] for places in self._places(call))
+        zero = queries.new_zeros(())
         allowed = self._function(zero, zero, queries, keys).expand(len(queries), keys.shape[1])
-        return allowed if row is None else allowed & _with_prefix(prefix, row[:, None] == row)
+        within = self._in_a_row(call)
+        return allowed if within is None else allowed & within
 
 
 class DenseVisibility(Visibility):
@@ -122,39 +125,38 @@ class DenseVisibility(Visibility):
         if mask.shape[1:] != (1, columns, columns) or len(mask) not in (1, rows):
             raise UnknownInput(f"the backbone makes an attention mask of shape {tuple(mask.shape)}")
         self._mask = mask[:, 0].expand(rows, -1, -1)
-        for group in layout.groups:
-            self._check_prefix(group)
+        lengths = {row: span.edge.end for span in layout.spans for row in span.edge.rows}  # the last edge's
+        for span in layout.spans:
+            self._check(span.edge, lengths)
 
     @property
     def explicit(self) -> bool:
         """Whether stock attention gets a mask: it gets this one."""
         return True
 
-    def _check_prefix(self, group: Group) -> None:
-        """What a prefix sees must be the same in every row, and nothing that follows it."""
-        columns = self.layout.shape[1]
-        begin, first = group.start + group.prefix, None
-        for row, suffix in zip(group.rows, group.suffixes, strict=True):
-            # A row's tokens lie side by side, and those of its suffix come last.
-            end = int(self.layout.source[begin + suffix - 1]) - row * columns + 1
-            begin += suffix
-            start = end - suffix - group.prefix
-            seen = self._mask[row, start : start + group.prefix, start:end]
-            within, beyond = seen[:, : group.prefix], seen[:, group.prefix :]
+    def _check(self, edge: Edge, lengths: dict[int, int]) -> None:
+        """What tokens of several rows see must be the same in each, and nothing that follows their edge."""
+        first = None
+        for row in edge.rows if edge.below else ():
+            start = self.layout.starts[row]
+            tokens = slice(start + edge.begin, start + edge.end)
+            seen = self._mask[row, tokens, start : start + lengths[row]]
+            within, beyond = seen[:, : edge.end], seen[:, edge.end :]
             first = within if first is None else first
             if bool(sees(beyond).any()) or not torch.equal(within, first):
                 raise UnknownInput("tokens of the common prefix see what follows it", lasting=False)
 
-    def _visible(self, tokens: slice, prefix: slice, row: torch.Tensor | None) -> torch.Tensor | None:
-        layout, columns = self.layout, self.layout.shape[1]
-        batch_row, column = layout.source[tokens] // columns, layout.source[tokens] % columns
-        places = torch.cat([layout.positions[prefix], layout.positions[tokens]])
-        # Keys in other rows of the chunk may lie outside this one.
-        keys = ((column - layout.positions[tokens])[:, None] + places).clamp(0, columns - 1)
-        allowed = self._mask[batch_row[:, None], column[:, None], keys]
-        if row is None:
+    def _mask_of(self, call: Call) -> torch.Tensor | None:
+        columns = self.layout.shape[1]
+        queries, keys = self._places(call)
+        tokens = self.layout.source[queries]
+        row, column = tokens // columns, tokens % columns
+        start = column - self.layout.positions[queries]
+        # Keys in other rows may lie outside the queries' own.
+        allowed = self._mask[row, column, (start + self.layout.positions[keys]).clamp(0, columns - 1)]
+        within = self._in_a_row(call)
+        if within is None:
             return allowed
-        within = _with_prefix(prefix, row[:, None] == row)
         if allowed.dtype == torch.bool:
             return allowed & within
         return allowed.masked_fill(~within, torch.finfo(allowed.dtype).min)

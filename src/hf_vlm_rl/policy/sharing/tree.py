@@ -1,0 +1,141 @@
+"""What the rows of a batch have in common: a tree of prefixes, each of which is computed once.
+
+Sorted, rows that begin alike lie side by side, and the lengths in which neighbours agree make a tree: rows
+part at its forks, and end at its leaves. Not every fork is worth calls of its own, so the cheapest tree has
+some of them only. Of a prompt and its completions, it has a prefix and suffixes.
+"""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+import torch
+
+# Numbers that are neither ids nor images nor padding.
+OWN = torch.iinfo(torch.long).min + 1
+
+# Tokens that a prefix behind another one has to save. Each has calls of attention and of recurrent modules of
+# its own, and the keys of what lies below it are no longer neighbours.
+TOLL = 16
+
+# A prefix behind another one has so many tokens at least: recurrent modules take a single one for a step of
+# `generate`, and change their states in place.
+FEWEST = 2
+
+
+@dataclass(frozen=True)
+class Edge:
+    """Tokens that some rows have in common, behind others that they have in common.
+
+    Attributes:
+        begin: The place, in each of the rows, of the first token.
+        end: The place behind the last.
+        rows: Ascending.
+        below: What follows, by their first rows. Every row's last edge is its own, and has none.
+    """
+
+    begin: int
+    end: int
+    rows: tuple[int, ...]
+    below: tuple["Edge", ...] = ()
+
+    @property
+    def length(self) -> int:
+        """Its tokens."""
+        return self.end - self.begin
+
+    @functools.cached_property
+    def size(self) -> int:
+        """Its tokens and those of all edges below it."""
+        return self.length + sum(edge.size for edge in self.below)
+
+
+@dataclass(frozen=True, eq=False)
+class Fork:
+    """Rows that agree up to some place, and part there; or a row alone.
+
+    Attributes:
+        end: The last place up to which one prefix of all may go; for a row alone, its length.
+        rows: The rows.
+        parts: Those that agree further.
+    """
+
+    end: int
+    rows: tuple[int, ...]
+    parts: tuple["Fork", ...] = ()
+
+
+# Of a fork whose rows may continue a prefix of so many tokens: the fewest tokens and tolls that it costs, and
+# where a prefix that ends at the fork begins then, or None.
+Costs = Callable[[Fork, int], tuple[float, int | None]]
+
+
+def cheapest_tree(
+    keys: torch.Tensor, lengths: torch.Tensor, ends: torch.Tensor, kinds: torch.Tensor, toll: float = TOLL
+) -> tuple[Edge, ...]:
+    """The edges before which there are none; with all below them, they have every token of the rows.
+
+    Args:
+        keys: (B, T), all rows from the first column on.
+        lengths: (B,) tokens of each row.
+        ends: (B, T) the last place, up to each one, at which a prefix of the row may end.
+        kinds: (B,) only rows of one kind share.
+        toll: Tokens that a prefix behind another one has to save; infinity for none of these.
+    """
+    # Every row keeps its last token: it is none that another row has.
+    numbers = torch.arange(len(keys))
+    own = keys.clone()
+    own[numbers, lengths - 1] = OWN + numbers
+    rows, inverse = torch.unique(torch.cat([kinds[:, None], own], dim=1), dim=0, return_inverse=True)
+    order, rows = inverse.argsort(stable=True), rows[inverse.sort(stable=True).values]
+    agreed = (rows[1:] == rows[:-1]).int().cumprod(dim=1).sum(dim=1) - 1  # -1 where kinds differ
+    fork = _fork(order.tolist(), agreed.tolist(), lengths.tolist(), ends)
+    return _by_rows(_edges(fork, 0, _costs(toll)))
+
+
+def _costs(toll: float) -> Costs:
+    @functools.cache
+    def cheapest(fork: Fork, begin: int) -> tuple[float, int | None]:
+        if not fork.parts:
+            return fork.end - begin, None
+        best: tuple[float, int | None] = sum(cheapest(part, begin)[0] for part in fork.parts), None
+        for start in sorted({0, begin}):
+            if fork.end - start >= (FEWEST if start else 1):
+                below = sum(cheapest(part, fork.end)[0] for part in fork.parts)
+                cost = fork.end - start + (toll if start else 0) + below
+                best = min(best, (cost, start), key=lambda option: option[0])
+        return best
+
+    return cheapest
+
+
+def _edges(fork: Fork, begin: int, costs: Costs) -> list[Edge]:
+    """The cheapest edges for a fork's rows, which continue a prefix of so many tokens or begin anew."""
+    if not fork.parts:
+        return [Edge(begin, fork.end, fork.rows)]
+    _, start = costs(fork, begin)
+    end = begin if start is None else fork.end
+    edges = [edge for part in fork.parts for edge in _edges(part, end, costs)]
+    if start is None:
+        return edges
+    below = _by_rows(edge for edge in edges if edge.begin)
+    rows = tuple(sorted(row for edge in below for row in edge.rows))
+    return [Edge(start, fork.end, rows, below), *(edge for edge in edges if not edge.begin)]
+
+
+def _by_rows(edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    return tuple(sorted(edges, key=lambda edge: edge.rows))
+
+
+def _fork(rows: list[int], agreed: list[int], lengths: list[int], ends: torch.Tensor) -> Fork:
+    """Of neighbouring rows, of which each agrees with the next in so many tokens."""
+    if len(rows) == 1:
+        return Fork(lengths[rows[0]], (rows[0],))
+    depth = min(agreed)
+    cuts = [0, *(place + 1 for place, tokens in enumerate(agreed) if tokens == depth), len(rows)]
+    parts = tuple(
+        _fork(rows[begin:end], agreed[begin : end - 1], lengths, ends)
+        for begin, end in itertools.pairwise(cuts)
+    )
+    return Fork(int(ends[rows, depth].min()) if depth > 0 else 0, tuple(rows), parts)

@@ -37,6 +37,7 @@ def test_the_installed_demo_runs(tmp_path):
     made = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"adapter", "answers.png", "learning_curve.png"} <= made
     assert "8/8" in done.stderr  # the progress bar
+    assert "Warning" not in done.stderr
 
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys):

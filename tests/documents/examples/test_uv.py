@@ -1,23 +1,29 @@
 """The headers of the scripts (PEP 723) name all that they import, so `uv run SCRIPT` needs no checkout.
 
-uv would install 5 GB, so it is not called here: requirements are looked up in this environment as it would
-resolve them, and `test_scripts` runs every script in it, on tiny checkpoints.
+uv would install 5 GB for each, so requirements are looked up in this environment as it would resolve them,
+and `test_scripts` runs every script in it, on tiny checkpoints. One script runs by uv itself, which takes an
+environment that has all that the header asks for as it is.
 """
 
 import ast
+import os
 import re
+import shutil
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import packages_distributions, requires, version
 from platform import python_version
 
 import pytest
+import uv
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
 from tests.documents.examples.conftest import SCRIPTS
 from tests.documents.pages import ROOT
+from tests.images import photo
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Demos of the checkout, which `uv run -m` runs: they share folders of code.
@@ -87,3 +93,19 @@ def test_a_requirement_that_is_not_met_would_be_seen():
     with pytest.raises(AssertionError, match="trl"):
         resolved(Requirement("trl<0.5"))
     assert imported("import os, nothing_here.at_all") == {"nothing_here"}
+
+
+def test_uv_runs_a_script_away_from_the_checkout(adapter_of, checkpoint, tmp_path):
+    """In this environment, offline and with an empty cache: it can neither install nor change anything."""
+    script = shutil.copy(SCRIPTS / "infer_adapter.py", tmp_path)
+    photo("cat", (112, 112)).save(tmp_path / "cat.png")
+    adapter, base = str(adapter_of("internvl")), str(checkpoint("internvl"))
+    asked = [adapter, "--base_model", base, "--images", "cat.png", "--max_new_tokens", "4"]
+    places = ["--dtype", "float32", "--device_map", "cpu"]
+    command = [uv.find_uv_bin(), "run", "--active", "--offline", script, *asked, *places]
+    own = {"VIRTUAL_ENV": sys.prefix, "UV_CACHE_DIR": str(tmp_path / "cache"), "UV_NO_PROGRESS": "1"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=os.environ | own, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()

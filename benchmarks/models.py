@@ -34,6 +34,13 @@ def _stretch(config: Any, processor: Any, size: Size, tiles: int) -> None:
         images.size = {"shortest_edge": size.merged**2, "longest_edge": size.tile**2 * max(16, tiles)}
 
 
+def sized(size: Size, tiles: int) -> tuple[Any, Any]:
+    """The config of a size and its native processor, for images of at most so many tiles."""
+    made = recipe(size.family)
+    _stretch(made.config, made.processor, size, tiles)
+    return made.config, made.processor
+
+
 def stock(name: str, tiles: int, device: str, attention: str | None = None) -> tuple[Any, Any]:
     """A stock model of random weights on a device, and its native processor.
 
@@ -44,14 +51,13 @@ def stock(name: str, tiles: int, device: str, attention: str | None = None) -> t
         attention: Attention kernel, transformers' own choice if None.
     """
     size = SIZES[name]
-    made = recipe(size.family)
-    _stretch(made.config, made.processor, size, tiles)
+    config, processor = sized(size, tiles)
     chosen = {} if attention is None else {"attn_implementation": attention}
     torch.manual_seed(0)
     with torch.device(device):
-        model = AutoModelForImageTextToText.from_config(made.config, dtype=size.dtype, **chosen)
-    made.processor.tokenizer.padding_side = "left"
-    return model, made.processor
+        model = AutoModelForImageTextToText.from_config(config, dtype=size.dtype, **chosen)
+    processor.tokenizer.padding_side = "left"
+    return model, processor
 
 
 def policy_of(model: Any, processor: Any, same_weights: bool = False) -> Any:

@@ -73,7 +73,14 @@ SIZES = {
     "internvl": Size("internvl", _SMALL, _internvl_vision(192, 4, 3, 224), 224),
     "internvl-448": Size("internvl", _SMALL, _internvl_vision(192, 4, 3, 448), 448),
     "qwen2_5_vl": Size("qwen2_5_vl", _SMALL | _rope([8, 12, 12]), _qwen_vision(192, 512, 4, 3, 512), 224),
-    # As InternVL2.5-8B, Qwen2.5-VL-3B and a Qwen3.5 of 4B, for a GPU.
+    # As InternVL3-1B, InternVL2.5-8B, Qwen2.5-VL-3B and a Qwen3.5 of 4B, for a GPU.
+    "internvl-1b": Size(
+        "internvl",
+        _text(896, 4864, 24, 14, 2, vocab_size=151674),
+        _internvl_vision(1024, 24, 16, 448),
+        448,
+        torch.bfloat16,
+    ),
     "internvl-8b": Size(
         "internvl",
         _text(4096, 14336, 32, 32, 8, vocab_size=92553, head_dim=128),

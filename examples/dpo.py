@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl"]
+# ///
 """DPO on preferences about images: of two answers to one prompt, the chosen and the rejected.
 
 The data has TRL's columns `images`, `prompt`, `chosen` and `rejected` (messages): a .jsonl or .json file of

@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl"]
+# ///
 """GRPO on brand recognition: name the brand in a picture, out of a hundred and more.
 
 The data is a folder of images by class (`data/Coca-Cola/1.jpg`, `data/Pepsi/7.jpg`, ...), or a Hub dataset

@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl"]
+# ///
 """GRPO on referring expressions: find what a phrase describes, rewarded by intersection over union.
 
 The data has columns `image`, `expression` and `box`, [x1, y1, x2, y2] in pixels of the original image: a

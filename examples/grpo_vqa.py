@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl[rewards]"]
+# ///
 """GRPO on questions about images, with a reward that fits the kind of answer.
 
 The data: a folder with images and a metadata.jsonl (`{"file_name": "1.jpg", "question": "How many cups?",

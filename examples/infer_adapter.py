@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl"]
+# ///
 """Ask a trained adapter (or any model) about images; its base and its processor are found.
 
 python examples/infer_adapter.py out/adapter --images photo.jpg --question "What is this?"

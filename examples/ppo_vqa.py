@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl[ppo]"]
+# ///
 """PPO on questions about images, with TRL's PPOTrainer (TRL <= 1.12: `pip install 'hf-vlm-rl[ppo]'`).
 
 Rows are ids that carry their images and, for the reward functions, their answers. The critic is an adapter of

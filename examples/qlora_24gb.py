@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl[quant]"]
+# ///
 """GRPO of a 7B model on cards of 24 GB: a 4-bit decoder, LoRA, gradient checkpointing, small images.
 
 Each card holds the whole quantised model and works on its own rows. The data: columns `image`, `question` and

@@ -1,3 +1,7 @@
+# /// script
+# requires-python = ">=3.11"
+# dependencies = ["hf-vlm-rl"]
+# ///
 """SFT on images: imitate given answers, as a start for reinforcement learning or for its own sake.
 
 The data: a .jsonl or .json file as LLaVA has it, a .yaml mixture of files, or TRL's columns `image` or

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -35,8 +36,10 @@ def test_the_installed_demo_runs(tmp_path):
     (run,) = json.loads((tmp_path / "out" / "figures.json").read_text())["runs"]
     assert [step for step, _ in run["rewards"]] == [8]
     made = {path.name for path in (tmp_path / "out").iterdir()}
-    assert {"adapter", "answers.png", "learning_curve.png"} <= made
+    table = (ROOT / "docs" / "quickstart.md").read_text().partition("`demo_out` afterwards")[2]
+    assert made == set(re.findall(r"^\| `([\w.]+)/?` \|", table, flags=re.MULTILINE))
     assert "8/8" in done.stderr  # the progress bar
+    assert "Warning" not in done.stderr
 
 
 def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys):

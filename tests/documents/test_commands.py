@@ -42,7 +42,9 @@ def named(words: list[str]) -> bool:
         return set(rest) - {word for word in rest if "=" in word} <= TARGETS
     if program == "pip":
         return rest[0] == "install"
-    if program in ("python", "accelerate"):
+    if program == "register-python-argcomplete":
+        return True
+    if program in ("python", "accelerate") or (program, rest[0]) == ("uv", "run"):
         files = [word for word in rest if word.endswith((".py", ".yaml")) and "/" in word]
         modules = [rest[i + 1] for i, word in enumerate(rest[:-1]) if word == "-m"]
         return bool(files or modules) and all(map(script, files)) and all(map(module, modules))

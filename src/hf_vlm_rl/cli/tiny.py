@@ -27,6 +27,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             f"'{options.directory}' exists and is no empty directory. Remove it or choose another one."
         )
+    from transformers.utils import logging
+
     from ..families.tiny import EVERY, WITHOUT_POLICY, write_checkpoint
 
     family = options.family
@@ -40,5 +42,6 @@ def run(options: argparse.Namespace) -> None:
             f"Got --family {family}, of which there is no tiny checkpoint.{meant} Expected the model_type of "
             f"a config.json, one of {', '.join(families)}."
         )
+    logging.disable_progress_bar()  # it is a matter of milliseconds
     write_checkpoint(family, options.directory, options.seed)
     print(f"{options.directory}: a tiny {family} of random weights, in float32")  # noqa: T201

@@ -170,4 +170,7 @@ def test_help_says_what_the_script_takes(name, capsys):
 
 @pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
 def test_scripts_have_at_most_eighty_lines(path):
-    assert len(path.read_text().splitlines()) <= 80
+    """Beside the header for uv."""
+    lines = path.read_text().splitlines()
+    header = lines.index("# ///") + 1 if lines[0] == "# /// script" else 0
+    assert len(lines) - header <= 80

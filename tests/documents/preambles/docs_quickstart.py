@@ -1,6 +1,15 @@
-"""A photo; two completions of four tokens, one step."""
+"""Photos by what is on them; a photo; one step of each trainer."""
 
-from tests.documents.material import ROLLOUT, photo_file, short_runs
+from pathlib import Path
 
-short_runs(GRPO=ROLLOUT, DPO={"per_device_train_batch_size": 2})
+from tests.documents.material import photo_file, short_runs
+from tests.images import photo
+
+SIZES = ((112, 112), (112, 84), (84, 112), (98, 112))
+for name in ("cat", "coffee", "rocket"):
+    folder = Path("photos") / name
+    folder.mkdir(parents=True)
+    for number, size in enumerate(SIZES):
+        photo(name, size).save(folder / f"{number}.jpg")
+short_runs(SFT={}, GRPO={}, DPO={})
 photo_file()

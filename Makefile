@@ -6,6 +6,7 @@ TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
 FLOORS = .lanes/floors
 NEXT = .lanes/next
+SITE = .lanes/site
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
 LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -q -n 2 --durations=20 -m "not trl"
@@ -137,9 +138,16 @@ bench: install
 gpu: install
 	$(BIN)/python -m benchmarks.gpu
 
-# The banner of Material for MkDocs is about its own future.
-site: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+# Needs the packages of the extra `docs` alone: neither this package nor torch is imported to build the pages.
+$(SITE)/.installed: pyproject.toml
+	rm -rf $(SITE)
+	$(PYTHON) -m venv $(SITE)
+	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(SITE)/docs.txt
+	$(SITE)/bin/python -m pip install -q -r $(SITE)/docs.txt
+	touch $@
+
+site: $(SITE)/.installed
+	$(SITE)/bin/python docs/make_site.py
 
 docs: install
 	$(BIN)/python docs/make_families.py

@@ -1,0 +1,40 @@
+"""What is wrong with a page that a browser shows."""
+
+from axe_playwright_python.sync_playwright import Axe
+
+AXE = Axe()
+SEVERE = ("serious", "critical")
+BESIDE = """() => {
+  const wide = document.documentElement.scrollWidth - window.innerWidth;
+  if (wide <= 0) return [];
+  const far = [...document.querySelectorAll("body *")].filter(
+    (each) => each.getBoundingClientRect().right > window.innerWidth + 1);
+  return [`${wide} px wider than the window`, ...far.slice(-3).map((each) => each.outerHTML.slice(0, 120))];
+}"""
+CUT = """() => [...document.querySelectorAll("pre > code")]
+  .filter((code) => code.scrollWidth > code.clientWidth + 1).map((code) => code.textContent.slice(0, 80))"""
+
+
+def beside_the_page(page) -> list[str]:
+    """Why the page scrolls sideways, or nothing."""
+    return page.evaluate(BESIDE)
+
+
+def cut_code(page) -> list[str]:
+    """Blocks of code that are wider than their box."""
+    return page.evaluate(CUT)
+
+
+def barriers(page) -> list[str]:
+    """What axe-core calls serious or critical, with the first places."""
+    found = AXE.run(page).response["violations"]
+    return [
+        f"{each['id']} ({each['impact']}): {[node['html'][:160] for node in each['nodes'][:3]]}"
+        for each in found
+        if each["impact"] in SEVERE
+    ]
+
+
+def faults(page) -> list[str]:
+    """Everything that is wrong with a loaded page."""
+    return [*page.said, *beside_the_page(page), *cut_code(page), *barriers(page)]

@@ -17,7 +17,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -32,6 +32,7 @@ help:
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
+	@echo "make site-check  the pages in a real browser, on a desktop and on a phone"
 	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md, docs/trainers.md and docs/vllm.md"
 
 install: $(VENV)/.installed
@@ -148,6 +149,10 @@ $(SITE)/.installed: pyproject.toml
 
 site: $(SITE)/.installed
 	$(SITE)/bin/python docs/make_site.py
+
+# Pages of the site and of evaluations, and `hf-vlm-rl try`, in a real browser: Chromium.
+site-check: install
+	sh tests/browser/run.sh $(BIN)/python .lanes/browser
 
 docs: install
 	$(BIN)/python docs/make_families.py

@@ -1,4 +1,4 @@
-"""The page of all error messages, from the code: so the site's search finds each of them."""
+"""The page of all messages, from the code: so that the site's search finds each of them."""
 
 import ast
 import re
@@ -7,47 +7,48 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parent.parent / "src" / "hf_vlm_rl"
 GAP = "..."  # in place of a value
+SENTENCE = re.compile(r"(?:[A-Za-z][\w',]*[.:;]? (?:\.\.\. )*){3}")  # words with spaces between them
+NO_MESSAGES = ("help", "description", "epilog")  # keywords whose texts are for `--help`
 HEAD = """# Error messages
 
-Every message of this package's errors, as the code has them; `...` stands for a value. What to do is in the
-message; [Troubleshooting](troubleshooting.md) explains those that need more than that.
+What this package says when something is wrong, as the code has it: errors, warnings, and parts of both;
+`...` stands for a value. What to do is in the message; [Troubleshooting](troubleshooting.md) explains those
+that need more than that.
 """
 
 
 def page() -> str:
     """The page in Markdown: a section for each room, an item for each message."""
-    sections = []
-    for room in sorted({path.relative_to(SOURCE).parts[0].removesuffix(".py") for path in _files()}):
-        found = dict.fromkeys(
-            (kind, text)
-            for path in _files()
-            if path.relative_to(SOURCE).parts[0].removesuffix(".py") == room
-            for kind, text in messages(path.read_text(encoding="utf-8"))
-        )
-        if found:
-            items = "\n".join(f"- `{kind}`: {_plain(text)}" for kind, text in found)
-            sections.append(f"## {room}\n\n{items}\n")
+    rooms: dict[str, dict[str, None]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        room = path.relative_to(SOURCE).parts[0].removesuffix(".py").lstrip("_")
+        found = messages(ast.parse(path.read_text(encoding="utf-8")))
+        rooms.setdefault(room, {}).update(dict.fromkeys(found))
+    sections = [
+        f"## {room}\n\n" + "\n".join(f"- {_plain(text)}" for text in texts) + "\n"
+        for room, texts in sorted(rooms.items())
+        if texts
+    ]
     return "\n".join([HEAD, *sections])
 
 
-def messages(source: str) -> Iterator[tuple[str, str]]:
-    """Name of the error and text of each message that a module raises, in its order.
+def messages(node: ast.AST) -> Iterator[str]:
+    """The texts in a module's code that are sentences, in its order.
 
     Args:
-        source: The module's code.
+        node: The module, or a part of it.
     """
-    for node in ast.walk(ast.parse(source)):
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name)):
+    for part in ast.iter_child_nodes(node):
+        if isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant):
+            continue  # a docstring
+        if isinstance(part, ast.keyword) and part.arg in NO_MESSAGES:
             continue
-        if not (node.func.id.endswith("Error") and node.args):
-            continue
-        text = " ".join(_text(node.args[0]).split())
-        if " " in text.replace(GAP, ""):
-            yield node.func.id, text
-
-
-def _files() -> list[Path]:
-    return sorted(SOURCE.rglob("*.py"))
+        if isinstance(part, ast.Constant | ast.JoinedStr | ast.BinOp):
+            text = " ".join(_text(part).split())
+            if SENTENCE.search(text):
+                yield text
+                continue
+        yield from messages(part)
 
 
 def _text(node: ast.expr) -> str:

@@ -25,9 +25,15 @@ def cut_code(page) -> list[str]:
     return page.evaluate(CUT)
 
 
-def barriers(page) -> list[str]:
-    """What axe-core calls serious or critical, with the first places."""
-    found = AXE.run(page).response["violations"]
+def barriers(page, **rules) -> list[str]:
+    """What axe-core calls serious or critical, with the first places.
+
+    Args:
+        page: It is loaded.
+        **rules: Options of axe-core; by default the rules of WCAG 2.1 A and AA run.
+    """
+    chosen = rules or {"runOnly": {"type": "tag", "values": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}}
+    found = AXE.run(page, options=chosen | {"resultTypes": ["violations"]}).response["violations"]
     return [
         f"{each['id']} ({each['impact']}): {[node['html'][:160] for node in each['nodes'][:3]]}"
         for each in found
@@ -35,6 +41,6 @@ def barriers(page) -> list[str]:
     ]
 
 
-def faults(page) -> list[str]:
-    """Everything that is wrong with a loaded page."""
-    return [*page.said, *beside_the_page(page), *cut_code(page), *barriers(page)]
+def faults(page, **rules) -> list[str]:
+    """Everything that is wrong with a loaded page; `rules` as for `barriers`."""
+    return [*page.said, *beside_the_page(page), *cut_code(page), *barriers(page, **rules)]

@@ -58,6 +58,11 @@ def browser():
         running.close()
 
 
+def failure(request) -> list[str]:
+    """Why a request failed; one that the page itself broke off did not."""
+    return [] if request.failure == "net::ERR_ABORTED" else [f"{request.url}: {request.failure}"]
+
+
 @pytest.fixture
 def open_page(browser):
     """`open_page(size)`: an empty page, "desktop" or "phone"; what its console says is in `page.said`."""
@@ -71,7 +76,7 @@ def open_page(browser):
         page.said = []
         page.on("console", lambda line: page.said.append(line.text) if line.type == "error" else None)
         page.on("pageerror", lambda error: page.said.append(str(error)))
-        page.on("requestfailed", lambda request: page.said.append(f"{request.url}: {request.failure}"))
+        page.on("requestfailed", lambda request: page.said.extend(failure(request)))
         return page
 
     yield opened

@@ -11,7 +11,7 @@ if [ ! -e "$environment/.installed" ]; then
     for folder in "$environment"/lib/python*/site-packages; do
         "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$folder/below.pth"
     done
-    "$environment/bin/python" -m pip install -q -e '.[ui]' 'axe-playwright-python>=0.1.7' 'playwright>=1.50'
+    "$environment/bin/python" -m pip install -q -e '.[docs,ui]' 'axe-playwright-python>=0.1.7' 'playwright>=1.50'
     touch "$environment/.installed"
 fi
 if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then

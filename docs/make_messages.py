@@ -8,6 +8,7 @@ from pathlib import Path
 SOURCE = Path(__file__).parent.parent / "src" / "hf_vlm_rl"
 GAP = "..."  # in place of a value
 SENTENCE = re.compile(r"(?:[A-Za-z][\w',]*[.:;]? (?:\.\.\. )*){3}")  # words with spaces between them
+FIELD = re.compile(r"\{\w+(?:[:!][^{}]*)?\}")  # of a template
 NO_MESSAGES = ("help", "description", "epilog")  # keywords whose texts are for `--help`
 HEAD = """# Error messages
 
@@ -18,18 +19,15 @@ that need more than that.
 
 
 def page() -> str:
-    """The page in Markdown: a section for each room, an item for each message."""
-    rooms: dict[str, dict[str, None]] = {}
+    """The page in Markdown: a section for each module, an item for each message."""
+    sections = [HEAD]
     for path in sorted(SOURCE.rglob("*.py")):
-        room = path.relative_to(SOURCE).parts[0].removesuffix(".py").lstrip("_")
-        found = messages(ast.parse(path.read_text(encoding="utf-8")))
-        rooms.setdefault(room, {}).update(dict.fromkeys(found))
-    sections = [
-        f"## {room}\n\n" + "\n".join(f"- {_plain(text)}" for text in texts) + "\n"
-        for room, texts in sorted(rooms.items())
-        if texts
-    ]
-    return "\n".join([HEAD, *sections])
+        found = dict.fromkeys(messages(ast.parse(path.read_text(encoding="utf-8"))))
+        if found:
+            name = path.relative_to(SOURCE).as_posix()
+            items = "\n".join(f"- {_plain(text)}" for text in found)
+            sections.append(f"## {_plain(name)}\n\n{items}\n")
+    return "\n".join(sections)
 
 
 def messages(node: ast.AST) -> Iterator[str]:
@@ -54,7 +52,7 @@ def messages(node: ast.AST) -> Iterator[str]:
 def _text(node: ast.expr) -> str:
     """The text of an expression, with a gap for each part that is no literal."""
     if isinstance(node, ast.Constant):
-        return str(node.value)
+        return FIELD.sub(GAP, str(node.value))
     if isinstance(node, ast.JoinedStr):
         return "".join(map(_text, node.values))
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):

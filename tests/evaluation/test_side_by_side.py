@@ -10,7 +10,6 @@ from tests.images import photo
 from tests.loading.adapters.models import write_adapter
 
 IMAGE = photo("cat", (112, 84))
-BOX = (14, 21, 70, 63)
 
 
 @pytest.fixture
@@ -36,18 +35,20 @@ def test_the_sides_are_those_of_the_base_and_of_the_adapter(adapted, policy_for)
 
 
 @pytest.mark.parametrize(
-    ("family", "text"),
+    ("family", "text", "box"),
     [
-        ("qwen2_5_vl", '{"bbox_2d": [14, 21, 70, 63], "label": "cat"}'),  # pixels: the size stays
-        ("qwen3_vl", '{"bbox_2d": [125, 250, 625, 750], "label": "cat"}'),  # thousandths
-        ("internvl", "<ref>cat</ref><box>[[125, 250, 625, 750]]</box>"),
+        # Pixels after the resize, to 140 x 112.
+        ("qwen2_5_vl", '{"bbox_2d": [20, 28, 80, 84], "label": "cat"}', (16, 21, 64, 63)),
+        # Thousandths.
+        ("qwen3_vl", '{"bbox_2d": [125, 250, 625, 750], "label": "cat"}', (14, 21, 70, 63)),
+        ("internvl", "<ref>cat</ref><box>[[125, 250, 625, 750]]</box>", (14, 21, 70, 63)),
     ],
 )
-def test_boxes_are_in_pixels_of_the_image(family, text, adapted):
+def test_boxes_are_in_pixels_of_the_image(family, text, box, adapted):
     model = adapted(family)
     says = Says(model.processing_class, text)
     answers = side_by_side(model, "Where is the cat?", IMAGE, prefix_allowed_tokens_fn=says)
-    assert [answer.boxes for answer in answers] == [((BOX, "cat"),)] * 2
+    assert [answer.boxes for answer in answers] == [((box, "cat"),)] * 2
 
 
 def test_boxes_are_cut_at_the_edges_and_left_out_beside_the_image(adapted):

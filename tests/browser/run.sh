@@ -19,4 +19,4 @@ if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null 
     DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core
 fi
 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 GRADIO_ANALYTICS_ENABLED=False \
-    exec "$environment/bin/python" -m pytest -q --durations=10 "${@:-tests/browser}"
+    exec "$environment/bin/python" -m pytest -q -n 2 --durations=10 "${@:-tests/browser}"

@@ -10,6 +10,8 @@ from ..families.box_coordinates import BoxCoordinates
 from ..processing.images.read import load_rgb
 from ..rewards.written_boxes import in_pixels, parse_boxes
 
+PixelBox = tuple[int, int, int, int]
+
 
 @dataclass(frozen=True)
 class SideAnswer:
@@ -24,7 +26,7 @@ class SideAnswer:
 
     side: str
     text: str
-    boxes: tuple[tuple[tuple[int, int, int, int], str], ...] = ()
+    boxes: tuple[tuple[PixelBox, str], ...] = ()
 
 
 def side_by_side(
@@ -57,16 +59,21 @@ def side_by_side(
     with model.disable_adapter():
         base = model.chat(question, upright, **generation_kwargs)
     adapted = model.chat(question, upright, **generation_kwargs)
-    has_boxes = upright is not None and model.family.boxes is not None
+    has_boxes = model.family.boxes is not None
     coordinates = BoxCoordinates.of(model.processing_class) if has_boxes else None
-    return tuple(
-        SideAnswer(side, text, () if coordinates is None else _boxes(text, coordinates, upright.size))
-        for side, text in (("base", base), ("adapter", adapted))
+    size = None if upright is None else upright.size
+    return (
+        SideAnswer("base", base, _boxes(base, coordinates, size)),
+        SideAnswer("adapter", adapted, _boxes(adapted, coordinates, size)),
     )
 
 
-def _boxes(text: str, coordinates: BoxCoordinates, size: tuple[int, int]) -> tuple:
+def _boxes(
+    text: str, coordinates: BoxCoordinates | None, size: tuple[int, int] | None
+) -> tuple[tuple[PixelBox, str], ...]:
     """The boxes of a text, cut off at the image's edges; those outside of it are left out."""
+    if coordinates is None or size is None:
+        return ()
     found = []
     for written in parse_boxes(text) or ():
         box = in_pixels(written, coordinates, size)

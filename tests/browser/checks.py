@@ -14,6 +14,10 @@ BESIDE = """() => {
 CUT = """() => [...document.querySelectorAll("pre > code")]
   .filter((code) => code.scrollWidth > code.clientWidth + 1).map((code) => code.textContent.slice(0, 80))"""
 
+BROKEN = """() => [...document.querySelectorAll("article code")]
+  .filter((code) => /^[\\w.]{1,30}$/.test(code.textContent) && code.getClientRects().length > 1)
+  .map((code) => `broken: ${code.textContent}`)"""
+
 
 def beside_the_page(page) -> list[str]:
     """Why the page scrolls sideways, or nothing."""
@@ -23,6 +27,11 @@ def beside_the_page(page) -> list[str]:
 def cut_code(page) -> list[str]:
     """Blocks of code that are wider than their box."""
     return page.evaluate(CUT)
+
+
+def broken_names(page) -> list[str]:
+    """Names in a text that go on in the next line, though a phone has room for them."""
+    return page.evaluate(BROKEN)
 
 
 def barriers(page, **rules) -> list[str]:
@@ -43,4 +52,5 @@ def barriers(page, **rules) -> list[str]:
 
 def faults(page, **rules) -> list[str]:
     """Everything that is wrong with a loaded page; `rules` as for `barriers`."""
-    return [*page.said, *beside_the_page(page), *cut_code(page), *barriers(page, **rules)]
+    shown = beside_the_page(page) + cut_code(page) + broken_names(page)
+    return [*page.said, *shown, *barriers(page, **rules)]

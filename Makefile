@@ -6,6 +6,7 @@ TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
 FLOORS = .lanes/floors
 NEXT = .lanes/next
+SITE = .lanes/site
 # Two workers with a thread each: tiny models gain nothing from more threads.
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
 LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -q -n 2 --durations=20 -m "not trl"
@@ -16,7 +17,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean
+.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -31,6 +32,7 @@ help:
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
+	@echo "make site-check  the pages in a real browser, on a desktop and on a phone"
 	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md, docs/trainers.md and docs/vllm.md"
 
 install: $(VENV)/.installed
@@ -140,9 +142,20 @@ bench: install
 gpu: install
 	$(BIN)/python -m benchmarks.gpu
 
-# The banner of Material for MkDocs is about its own future.
-site: install
-	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+# Needs the packages of the extra `docs` alone: neither this package nor torch is imported to build the pages.
+$(SITE)/.installed: pyproject.toml
+	rm -rf $(SITE)
+	$(PYTHON) -m venv $(SITE)
+	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(SITE)/docs.txt
+	$(SITE)/bin/python -m pip install -q -r $(SITE)/docs.txt
+	touch $@
+
+site: $(SITE)/.installed
+	$(SITE)/bin/python docs/make_site.py
+
+# Pages of the site and of evaluations, and `hf-vlm-rl try`, in a real browser: Chromium.
+site-check: install
+	sh tests/browser/run.sh $(BIN)/python .lanes/browser
 
 docs: install
 	$(BIN)/python docs/make_families.py

@@ -10,8 +10,8 @@ import pytest
 from tests.documents.pages import PAGES, ROOT, Block, blocks
 
 PREAMBLES = ROOT / "tests" / "documents" / "preambles"
-# Run elsewhere: `demo` and `trl` by tests of their own.
-SKIPPED = ("demo", "trl")
+# Run elsewhere: by tests of their own, `try` in tests/browser.
+SKIPPED = ("demo", "trl", "try")
 
 
 def runnable(text: str) -> list[Block]:

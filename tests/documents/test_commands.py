@@ -60,7 +60,7 @@ def test_every_command_has_a_section():
     text = PAGES["docs/command-line.md"].read_text()
     assert re.findall(r"^## (.*)$", text, flags=re.MULTILINE) == sorted(
         cli.COMMANDS,
-        key=["tiny", "check", "plan", "demo", "eval", "convert", "push", "clean", "trl", "env"].index,
+        key=["tiny", "check", "plan", "demo", "eval", "try", "convert", "push", "clean", "trl", "env"].index,
     )
 
 

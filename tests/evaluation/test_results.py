@@ -149,7 +149,7 @@ def test_the_comparison_page_filters_the_rows_that_changed(tmp_path):
     assert verdicts == [["wrong", "right"], ["right", "wrong"], ["right", "right"], ["", "right"]]
     for mark in ("changed", "better", "worse"):
         assert f'id="show-{mark}"' in text
-        assert f"#show-{mark}:checked ~ .grid .row:not(.{mark}) {{ display: none; }}" in text
+        assert f"body:has(#show-{mark}:checked) .row:not(.{mark}) {{ display: none; }}" in text
     assert "<script" not in text
 
 

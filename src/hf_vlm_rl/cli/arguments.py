@@ -60,6 +60,31 @@ def add_trust(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_device(parser: argparse.ArgumentParser) -> None:
+    """Add `--device`; `device_name` reads it."""
+    parser.add_argument("--device", help="default: an accelerator if there is one")
+
+
+def device_name(given: str | None) -> str:
+    """The device that `--device` names.
+
+    Args:
+        given: Its value; None is an accelerator if there is one, else the CPU.
+
+    Raises:
+        ValueError: If torch knows no such device.
+    """
+    import torch
+
+    if given is None:
+        return str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
+    try:
+        torch.device(given)
+    except RuntimeError as error:
+        raise ValueError(f"Got --device {given}: {error}") from error
+    return given
+
+
 def hub_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Where on the Hub a model is and whether its code is trusted, for transformers' loading functions."""
     values = vars(options)

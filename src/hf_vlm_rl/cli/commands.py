@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
-from . import check, clean, convert, demo, env, plan, push, tiny, trl
+from . import check, clean, convert, demo, env, plan, push, tiny, trl, try_it
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -30,6 +30,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "push": (push, "an adapter and its card to the Hub"),
     "tiny": (tiny, "a tiny checkpoint of random weights, to try with"),
     "trl": (trl, "a TRL script, with models loaded as policies"),
+    "try": (try_it, "questions to an adapter and its base, in a browser"),
 }
 
 

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from .arguments import at_least, positive
+from .arguments import add_device, at_least, device_name, positive
 
 REWARDS = "hf_vlm_rl.rewards"
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -43,15 +43,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
     parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: the checkpoint's")
-    parser.add_argument("--device", help="default: an accelerator if there is one")
+    add_device(parser)
 
 
 def run(options: argparse.Namespace) -> None:
     """Evaluate a model or an adapter on a dataset and print a table of its rewards."""
     # What can be wrong without torch and the model is found before they are loaded.
     functions = [reward_function(name) for name in options.rewards]
-    import torch
-
     from ..data.any_file import read_dataset
     from ..errors import RewardError
     from ..evaluation.comparison import compare
@@ -63,12 +61,7 @@ def run(options: argparse.Namespace) -> None:
     rows = read_dataset(options.dataset, options.split, options.limit, options.on_error)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu"
-    device = options.device or str(accelerator)
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"Got --device {device}: {error}") from error
+    device = device_name(options.device)
     policy = AutoVLMPolicy.from_pretrained(
         options.model,
         base_model=options.base_model,

@@ -48,7 +48,8 @@ def save_html(
     """Write a summary and a grid of images, prompts, references, completions and rewards.
 
     Right and wrong completions are coloured and marked. Rows can be filtered: of two sides those of which a
-    reward changed, rose or fell; of one side those that are right or wrong. The page runs no script.
+    reward changed, rose or fell; of one side those that are right or wrong. A click on an image makes it as
+    large as the window. The page runs no script.
 
     Args:
         sides: One or two: evaluated rows by the name of the model, such as before and after, or "". The same

@@ -21,7 +21,7 @@ class LoadOptions(TypedDict, total=False):
             Default: False.
         system: A system message for conversations that have none, and no field `system`. Default: None.
         image_mark: Stands in texts for the images, in order; a line break beside it is part of it. In a row
-            without any, the images come first. Default: "<image>".
+            without any, the images come first. Default: `<image>`.
         outside_images: Let relative paths of images lead out of the image folder (`../`), which is an error
             otherwise; absolute paths always may. Default: False.
         drop: Names of fields to leave out. Default: none.

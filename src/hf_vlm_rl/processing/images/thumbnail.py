@@ -9,7 +9,7 @@ import PIL.Image
 from .store import ImageStore
 from .stored import StoredVideo
 
-SIDE = 192  # pixels, the longer side
+SIDE = 320  # pixels, the longer side: about 20 kB a photograph
 
 
 def thumbnails(store: ImageStore, tickets: Iterable[int]) -> tuple[str, ...]:

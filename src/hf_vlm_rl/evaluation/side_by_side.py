@@ -1,0 +1,86 @@
+"""What an adapter and its base answer to one question, with the boxes that they write."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from peft import PeftModel
+
+from ..families.box_coordinates import BoxCoordinates
+from ..processing.images.read import load_rgb
+from ..rewards.written_boxes import in_pixels, parse_boxes
+
+PixelBox = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class SideAnswer:
+    """The answer of one side.
+
+    Attributes:
+        side: "base" or "adapter".
+        text: What it wrote.
+        boxes: Those in the text that lie in the image, as ((x1, y1, x2, y2), label): whole pixels of the
+            upright image, and "" without a label. None are read for a family that documents none.
+    """
+
+    side: str
+    text: str
+    boxes: tuple[tuple[PixelBox, str], ...] = ()
+
+
+def side_by_side(
+    model: Any, question: str, image: Any = None, **generation_kwargs: Any
+) -> tuple[SideAnswer, SideAnswer]:
+    """Ask the base and the adapter the same.
+
+    Args:
+        model: What `AutoVLMPolicy.from_pretrained` gives for an adapter.
+        question: The user's words.
+        image: What `load_rgb` takes, or None for a question without an image.
+        **generation_kwargs: As for `generate`; without a length, an answer has at most 512 tokens.
+
+    Returns:
+        The base's answer and the adapter's.
+
+    Raises:
+        ImageError: If the image is unusable.
+        TypeError: If the model has no adapter.
+        ValueError: If the question is empty.
+    """
+    if not isinstance(model, PeftModel):
+        raise TypeError(
+            f"Got a {type(model).__name__} without an adapter. Expected what AutoVLMPolicy.from_pretrained "
+            "gives for an adapter's folder or Hub id, without merge=True."
+        )
+    if not question.strip():
+        raise ValueError("Got an empty question. Expected the words to ask the model.")
+    upright = None if image is None else load_rgb(image)
+    with model.disable_adapter():
+        base = model.chat(question, upright, **generation_kwargs)
+    adapted = model.chat(question, upright, **generation_kwargs)
+    has_boxes = model.family.boxes is not None
+    coordinates = BoxCoordinates.of(model.processing_class) if has_boxes else None
+    size = None if upright is None else upright.size
+    return (
+        SideAnswer("base", base, _boxes(base, coordinates, size)),
+        SideAnswer("adapter", adapted, _boxes(adapted, coordinates, size)),
+    )
+
+
+def _boxes(
+    text: str, coordinates: BoxCoordinates | None, size: tuple[int, int] | None
+) -> tuple[tuple[PixelBox, str], ...]:
+    """The boxes of a text, cut off at the image's edges; those outside of it are left out."""
+    if coordinates is None or size is None:
+        return ()
+    found = []
+    for written in parse_boxes(text) or ():
+        box = in_pixels(written, coordinates, size)
+        if box is None:
+            continue
+        x1, y1 = (max(0, math.floor(value)) for value in box[:2])
+        x2, y2 = (min(side, math.ceil(value)) for value, side in zip(box[2:], size, strict=True))
+        if x1 < x2 and y1 < y2:
+            found.append(((x1, y1, x2, y2), written.label))
+    return tuple(found)

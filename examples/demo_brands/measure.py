@@ -36,6 +36,7 @@ def headroom(model, dataset: Dataset) -> EvaluationResult:
         num_generations=GROUP,
         temperature=TEMPERATURE,
         max_new_tokens=LONGEST,
+        keep_rows=len(dataset),
         progress=True,
     )
 

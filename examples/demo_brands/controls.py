@@ -15,7 +15,7 @@ from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.evaluation import EvaluationResult
 
 from ..demo_digits.train import CPU
-from .measure import NAME, accuracy, change, headroom
+from .measure import NAME, accuracy, change, sample
 from .splits import brand_rows, with_completions
 from .stages import Sizes, Stages
 from .train import improve, warm_up, with_one_bar
@@ -28,7 +28,7 @@ def more_sft(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
 
 def dpo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
     """Sample answers as GRPO does, once, and prefer a right one to a wrong one of the same picture."""
-    pairs = preferences(headroom(policy, graded), graded, seed)
+    pairs = preferences(sample(policy, graded), graded, seed)
     return prefer(policy, pairs, sizes.dpo_epochs, seed, directory)
 
 

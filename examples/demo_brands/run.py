@@ -11,12 +11,13 @@ import torch
 import transformers
 
 from hf_vlm_rl import AdapterCardData, AutoVLMPolicy, save_adapter
+from hf_vlm_rl.evaluation import headroom
 
 from .align import align
 from .checkpoint import build_checkpoint
 from .controls import run_control
 from .logos import BRANDS
-from .measure import NAME, REWARD, accuracy, answers, change, compared, headroom, outlook, pass_at, silent
+from .measure import NAME, REWARD, accuracy, answers, change, compared, pass_at, sample
 from .packages import LOGOS, PACKAGES, fetch
 from .report import curves, draw_answers, draw_confusion, draw_learning_curve, write_figures
 from .splits import QUESTION, brand_rows, with_completions
@@ -59,8 +60,9 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
 
     policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
     with stages.stage("headroom"):
-        sampled = headroom(policy, selection)
-    print(f"Before GRPO, on {sizes.selection} selection pictures: {outlook(sampled)}", flush=True)
+        sampled = sample(policy, selection)
+        outlook = headroom(sampled)
+    print(f"Before GRPO, on {sizes.selection} selection pictures: {outlook}", flush=True)
     with stages.stage("grpo"):
         trainer = improve(policy, graded, REWARD, sizes.prompts, seed, steps, directory)
     # Only now is the held-out split made: nothing above can have looked at it.
@@ -87,7 +89,7 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
             "selection": sizes.selection,
             "held_out": sizes.held_out,
         },
-        "before_grpo": {"pass_at": pass_at(sampled), "silent": silent(sampled)},
+        "before_grpo": {"pass_at": pass_at(sampled), "solved": outlook.solved, "hopeless": outlook.hopeless},
         "held_out": change(before, after),
         "seconds": stages.seconds,
         "curves": curves(trainer.state.log_history),

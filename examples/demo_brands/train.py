@@ -7,6 +7,8 @@ from datasets import Dataset
 from transformers import ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
+from hf_vlm_rl.evaluation import DiagnosisCallback
+
 from ..demo_digits.train import CPU, OneBar
 
 GROUP = 8  # sampled answers a picture
@@ -76,6 +78,7 @@ def improve(
             **CPU,
         ),
     )
+    trainer.add_callback(DiagnosisCallback())
     with_one_bar(trainer, "reward").train()
     return trainer
 

@@ -43,7 +43,7 @@ def test_the_demo_leaves_figures_pictures_and_an_adapter(out):
     }
     assert run["pictures"] == {"labelled": 32, "warm_up": 16, "graded": 4, "selection": 2, "held_out": 32}
     assert list(run["before_grpo"]["pass_at"]) == ["1", "2", "4", "8"]
-    assert 0 <= run["before_grpo"]["silent"] <= 1
+    assert 0 <= run["before_grpo"]["solved"] + run["before_grpo"]["hopeless"] <= 1
     stages = ["data", "checkpoint", "alignment", "warm start", "headroom", "grpo", "held out"]
     assert list(run["seconds"]) == stages
     assert [control["control"] for control in figures["controls"]] == ["sft", "random"]

@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from hf_vlm_rl.evaluation import DiagnosisCallback, EvaluationResult, RewardScores, headroom
-from tests.evaluation.rows import mixture
-from tests.trainers.runs import grpo
+from tests.trainers.runs import grpo, mixture
 
 RIGHT, WRONG, BOTH = (1.0,) * 4, (0.0,) * 4, (1.0, 0.0, 0.0, 0.0)
 
@@ -68,7 +67,9 @@ def test_a_run_that_teaches_nothing_is_told_while_it_goes_on(policy_for, tmp_pat
     diagnosis = DiagnosisCallback(window=2)
     policy = policy_for("internvl")
     peft = policy.lora_config(r=4)
-    trainer = grpo(policy, mixture(), tmp_path, reward=same, peft=peft, max_steps=4, logging_steps=1)
+    trainer = grpo(
+        policy, mixture("internvl"), tmp_path, reward=same, peft=peft, max_steps=4, logging_steps=1
+    )
     trainer.add_callback(diagnosis)
     with caplog.at_level(logging.WARNING, logger="hf_vlm_rl"):
         trainer.train()

@@ -26,7 +26,7 @@ def accuracy(model, dataset: Dataset) -> EvaluationResult:
     )
 
 
-def headroom(model, dataset: Dataset) -> EvaluationResult:
+def sample(model, dataset: Dataset) -> EvaluationResult:
     """Answers sampled as GRPO will sample them: pass@1 is where it starts, pass@8 what it can sharpen."""
     return evaluate(
         model,
@@ -36,6 +36,7 @@ def headroom(model, dataset: Dataset) -> EvaluationResult:
         num_generations=GROUP,
         temperature=TEMPERATURE,
         max_new_tokens=LONGEST,
+        keep_rows=len(dataset),
         progress=True,
     )
 
@@ -60,21 +61,6 @@ def compared(before: EvaluationResult, after: EvaluationResult) -> Comparison:
 def pass_at(result: EvaluationResult) -> dict[str, float]:
     """pass@k by k."""
     return {str(k): estimate.value for k, estimate in result.rewards[NAME].pass_at.items()}
-
-
-def silent(result: EvaluationResult) -> float:
-    """Share of the rows whose sampled answers all got the same reward: GRPO learns nothing from them."""
-    groups = result.rewards[NAME].given
-    return sum(min(group) == max(group) for group in groups) / len(groups)
-
-
-def outlook(result: EvaluationResult) -> str:
-    """What GRPO can do with a policy that answers so, in one sentence."""
-    chances = [f"pass@{k} = {share:.2f}" for k, share in pass_at(result).items()]
-    return (
-        f"{chances[0]}, {chances[-1]}: GRPO can sharpen what lies between; {silent(result):.0%} of the "
-        "pictures are silent, their answers all right or all wrong."
-    )
 
 
 def _numbers(estimate: Estimate) -> dict[str, float]:

@@ -28,9 +28,9 @@ def curves(log_history: list[dict]) -> dict[str, list[float]]:
     return {name: [float(entry[key]) for entry in entries] for name, key in keys.items()}
 
 
-def write_figures(runs: list[dict], path: Path) -> None:
-    """Write what was measured in every run as JSON."""
-    path.write_text(json.dumps({"runs": runs}, indent=2) + "\n")
+def write_figures(runs: list[dict], controls: list[dict], path: Path) -> None:
+    """Write what was measured in every run, and of every control, as JSON."""
+    path.write_text(json.dumps({"runs": runs, "controls": controls}, indent=2) + "\n")
 
 
 def draw_learning_curve(runs: list[dict], path: Path) -> None:

@@ -1,10 +1,9 @@
 """Brands on photographs: pretrained weights, a warm start on few labels, then stock GRPO with a reward."""
 
-import time
+import dataclasses
+import json
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import datasets
@@ -12,60 +11,19 @@ import torch
 import transformers
 
 from hf_vlm_rl import AdapterCardData, AutoVLMPolicy, save_adapter
+from hf_vlm_rl.evaluation import headroom
 
 from .align import align
 from .checkpoint import build_checkpoint
+from .controls import run_control
 from .logos import BRANDS
-from .measure import NAME, REWARD, accuracy, answers, change, compared, headroom, outlook, pass_at, silent
+from .measure import NAME, REWARD, accuracy, answers, change, compared, pass_at, sample
 from .packages import LOGOS, PACKAGES, fetch
 from .report import curves, draw_answers, draw_confusion, draw_learning_curve, write_figures
-from .splits import QUESTION, brand_rows
+from .splits import QUESTION, brand_rows, with_completions
+from .stages import DEFAULT, Sizes, Stages
+from .tables import controls_table, main_table
 from .train import improve, warm_up
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How much of everything.
-
-    Attributes:
-        labelled: Pictures whose brand the warm start is told.
-        alignment_epochs: Passes of the alignment over them.
-        warm_up_epochs: Passes of supervised training over them.
-        selection: Pictures on which to see, before GRPO, whether it can gain.
-        prompts: Pictures of a GRPO step; none comes twice.
-        held_out: Pictures of the final measurement.
-    """
-
-    labelled: int = 160
-    alignment_epochs: int = 60
-    warm_up_epochs: int = 3
-    selection: int = 64
-    prompts: int = 16
-    held_out: int = 500
-
-
-DEFAULT = Sizes()
-
-
-class Stages:
-    """Wall time and processor time, in seconds, of the stages of a run.
-
-    Attributes:
-        seconds: Stage to `{"wall": ..., "processor": ...}`.
-    """
-
-    def __init__(self):
-        self.seconds: dict[str, dict[str, float]] = {}
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Measure what is done inside."""
-        wall, processor = time.perf_counter(), time.process_time()
-        yield
-        self.seconds[name] = {
-            "wall": time.perf_counter() - wall,
-            "processor": time.process_time() - processor,
-        }
 
 
 def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> dict:
@@ -74,7 +32,8 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
     Args:
         seed: Of the projector's first weights, the pictures, and the trainings.
         steps: GRPO optimizer steps.
-        directory: Gets `checkpoint`, `warm_start`, `adapter`, `answers.png` and `confusion.png`.
+        directory: Gets `checkpoint`, `warm_start`, `adapter`, `before.json`, `after.json`, `held_out.html`,
+            `answers.png` and `confusion.png`.
         cache: Directory of downloads.
         sizes: Of splits and stages.
 
@@ -93,15 +52,17 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
     with stages.stage("alignment"):
         align(policy, labelled["image"], labelled["answer"], sizes.alignment_epochs, seed)
     with stages.stage("warm start"):
-        trainer = warm_up(policy, labelled, sizes.warm_up_epochs, seed, directory)
+        told = with_completions(labelled.select(range(sizes.warm_up)))
+        trainer = warm_up(policy, told, sizes.warm_up_epochs, seed, directory)
         warmed = trainer.model.merge_and_unload()
         warmed.save_pretrained(directory / "warm_start")
         policy.processing_class.save_pretrained(directory / "warm_start")
 
     policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
     with stages.stage("headroom"):
-        sampled = headroom(policy, selection)
-    print(f"Before GRPO, on {sizes.selection} selection pictures: {outlook(sampled)}", flush=True)
+        sampled = sample(policy, selection)
+        outlook = headroom(sampled)
+    print(f"Before GRPO, on {sizes.selection} selection pictures: {outlook}", flush=True)
     with stages.stage("grpo"):
         trainer = improve(policy, graded, REWARD, sizes.prompts, seed, steps, directory)
     # Only now is the held-out split made: nothing above can have looked at it.
@@ -111,28 +72,31 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
             before = accuracy(trainer.model, held_out)
         after = accuracy(trainer.model, held_out)
 
+    before.save(directory / "before.json")
+    after.save(directory / "after.json")
     texts = answers(before), answers(after)
     draw_answers(held_out, *texts, directory / "answers.png")
     named = [REWARD.parse_answer(text) for text in texts[1]]
     draw_confusion(BRANDS, named, held_out["answer"], directory / "confusion.png")
     compared(before, after).save_html(directory / "held_out.html")
-    save_adapter(trainer, directory / "adapter", card=_card(before, after, sizes.labelled))
+    save_adapter(trainer, directory / "adapter", card=_card(before, after, sizes))
     return {
         "seed": seed,
         "pictures": {
             "labelled": sizes.labelled,
+            "warm_up": sizes.warm_up,
             "graded": len(graded),
             "selection": sizes.selection,
             "held_out": sizes.held_out,
         },
-        "before_grpo": {"pass_at": pass_at(sampled), "silent": silent(sampled)},
+        "before_grpo": {"pass_at": pass_at(sampled), "solved": outlook.solved, "hopeless": outlook.hopeless},
         "held_out": change(before, after),
         "seconds": stages.seconds,
         "curves": curves(trainer.state.log_history),
     }
 
 
-def _card(before, after, labelled: int) -> AdapterCardData:
+def _card(before, after, sizes: Sizes) -> AdapterCardData:
     """What the adapter's card says."""
     return AdapterCardData(
         title="Brands on photographs",
@@ -140,8 +104,8 @@ def _card(before, after, labelled: int) -> AdapterCardData:
         prompt=QUESTION,
         data_notes=(
             "Logos of simple-icons (CC0; logos are trademarks of their owners) drawn on photographs of "
-            "scikit-image. GRPO saw no label: its reward says whether an answer was right. The warm start "
-            f"saw {labelled} labelled pictures."
+            "scikit-image. GRPO saw no label: its reward says whether an answer was right. The projector "
+            f"was aligned on {sizes.labelled} labelled pictures; SFT saw {sizes.warm_up} of them."
         ),
         limits=["A demonstration: it knows no other brand, and never says that it sees none."],
         license="apache-2.0",
@@ -152,35 +116,49 @@ def _card(before, after, labelled: int) -> AdapterCardData:
     )
 
 
-def summary(figures: dict) -> str:
-    """Say in a few lines what one run measured."""
-    pictures, held_out = figures["pictures"], figures["held_out"]
-    minutes = sum(stage["wall"] for stage in figures["seconds"].values()) / 60
-    rows = {
-        f"warm start on {pictures['labelled']} pictures": held_out["before"],
-        f"after GRPO on {pictures['graded']} pictures": held_out["after"],
-        "gain": held_out["gain"],
-    }
-    head = f"seed {figures['seed']}: accuracy on {pictures['held_out']} held-out pictures [95 %]"
-    table = [
-        f"  {name:32} {row['value']:6.1%}  [{row['low']:.1%}, {row['high']:.1%}]"
-        for name, row in rows.items()
-    ]
-    last = f"  McNemar's p {held_out['p_value']:.1g}; {minutes:.1f} minutes"
-    return "\n".join([head, *table, last])
+def stored(path: Path, settings: dict, compute: Callable[[], dict]) -> dict:
+    """What a run wrote when it ended, or else compute and write it.
+
+    Args:
+        path: JSON file.
+        settings: What decides the result besides the seed.
+        compute: Returns it.
+
+    Raises:
+        ValueError: If the file is of other settings.
+    """
+    if path.is_file():
+        found = json.loads(path.read_text())
+        if found["settings"] != settings:
+            raise ValueError(
+                f"{path} was made with {found['settings']}. Expected {settings}: take another --out, or "
+                "remove the folder."
+            )
+        print(f"{path}: done before", flush=True)
+        return found
+    result = compute() | {"settings": settings}
+    path.write_text(json.dumps(result, indent=2) + "\n")
+    return result
 
 
 def run_seeds(
-    seeds: Sequence[int], steps: int, out: Path, threads: int, cache: Path, sizes: Sizes = DEFAULT
+    seeds: Sequence[int],
+    steps: int,
+    out: Path,
+    threads: int,
+    cache: Path,
+    controls: Sequence[str] = (),
+    sizes: Sizes = DEFAULT,
 ) -> None:
-    """Fetch the packages, run every seed, print and write the figures.
+    """Fetch the packages, run every seed that is not there yet, print and write the figures.
 
     Args:
         seeds: One run each.
         steps: As for `run`.
-        out: Gets what `run` writes (with several seeds in a folder each), the curves and the figures.
+        out: Gets a folder `seed-<n>` for each with what `run` writes, the curves and the figures.
         threads: CPU threads of torch.
         cache: Directory of downloads.
+        controls: Of `CONTROLS`, those to run for each seed afterwards.
         sizes: Of splits and stages.
     """
     for package in PACKAGES:
@@ -192,11 +170,28 @@ def run_seeds(
     # Set by TRL's own defaults, whatever a user passes.
     warnings.filterwarnings("ignore", message="`(is_)?gradient_checkpointing` is deprecated")
 
-    runs = []
+    settings = dataclasses.asdict(sizes) | {"steps": steps}
+    runs: list[dict] = []
+    results: list[dict] = []
     for seed in seeds:
-        directory = out / f"seed-{seed}" if len(seeds) > 1 else out
-        runs.append(run(seed, steps, directory, cache, sizes))
-        print(summary(runs[-1]), flush=True)
-        write_figures(runs, out / "figures.json")
+        directory = out / f"seed-{seed}"
+        directory.mkdir(parents=True, exist_ok=True)
+
+        def compute(seed=seed, directory=directory) -> dict:
+            return run(seed, steps, directory, cache, sizes)
+
+        runs.append(stored(directory / "figures.json", settings, compute))
+        write_figures(runs, results, out / "figures.json")
+        print(main_table(runs), flush=True)
     draw_learning_curve(runs, out / "learning_curve.png")
-    print(f"pictures, figures and adapter: {out}")
+    for seed in seeds:
+        for name in controls:
+            directory = out / f"seed-{seed}"
+
+            def compute(name=name, seed=seed, directory=directory) -> dict:
+                return run_control(name, seed, steps, directory, fetch(LOGOS, cache), sizes)
+
+            results.append(stored(directory / f"control-{name}.json", settings, compute))
+            write_figures(runs, results, out / "figures.json")
+            print(controls_table(results), flush=True)
+    print(f"pictures, figures and adapters: {out}")

@@ -52,7 +52,7 @@ def render(
 
 
 def brand_rows(folder: Path, number: int, stream: str, seed: int) -> datasets.Dataset:
-    """Rows of the task: `prompt` (messages), `image` (PIL), `answer` (a brand); "labelled" has `completion`.
+    """Rows of the task: `prompt` (messages), `image` (PIL), `answer` (a brand).
 
     Args:
         folder: The unpacked package of logos.
@@ -67,6 +67,11 @@ def brand_rows(folder: Path, number: int, stream: str, seed: int) -> datasets.Da
         "image": images,
         "answer": brands,
     }
-    if stream == "labelled":
-        columns["completion"] = [[{"role": "assistant", "content": brand}] for brand in brands]
     return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
+
+
+def with_completions(rows: datasets.Dataset) -> datasets.Dataset:
+    """The rows with `completion`: their answer, as supervised training reads it."""
+    return rows.add_column(
+        "completion", [[{"role": "assistant", "content": brand}] for brand in rows["answer"]]
+    )

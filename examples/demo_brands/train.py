@@ -7,6 +7,8 @@ from datasets import Dataset
 from transformers import ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
+from hf_vlm_rl.evaluation import DiagnosisCallback
+
 from ..demo_digits.train import CPU, OneBar
 
 GROUP = 8  # sampled answers a picture
@@ -33,7 +35,7 @@ def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -
             **CPU,
         ),
     )
-    _with_one_bar(trainer, "loss").train()
+    with_one_bar(trainer, "loss").train()
     return trainer
 
 
@@ -76,7 +78,8 @@ def improve(
             **CPU,
         ),
     )
-    _with_one_bar(trainer, "reward").train()
+    trainer.add_callback(DiagnosisCallback())
+    with_one_bar(trainer, "reward").train()
     return trainer
 
 
@@ -88,7 +91,7 @@ def _contiguous(module, inputs: tuple) -> tuple:
     return (inputs[0].contiguous(), *inputs[1:])
 
 
-def _with_one_bar(trainer, shown: str):
+def with_one_bar(trainer, shown: str):
     """Replace the trainer's printed log by one progress bar with its latest figure."""
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(OneBar(shown))

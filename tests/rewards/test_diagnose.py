@@ -153,3 +153,15 @@ def test_a_short_log_is_refused():
         diagnose_history(log(RISING[:4], RISING[:4]))
     with pytest.raises(ValueError, match="log with 0 entries"):
         diagnose_history([{"loss": 1.0}])
+
+
+def test_completions_that_are_nearly_the_same_are_told():
+    (warning,) = diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.4, entropy=0.04)).warnings
+    assert "the entropy was 0.04 nats a token" in warning
+    assert not diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.4, entropy=0.5)).warnings
+
+
+def test_answers_that_cannot_be_read_are_told():
+    more = {"frac_reward_zero_std": 0.4, "iou_reward/parse_rate": 0.2, "eval_iou_reward/parse_rate": 0.1}
+    (warning,) = diagnose_history(log(RISING, RISING, **more)).warnings
+    assert "iou_reward could read 20% of the completions" in warning

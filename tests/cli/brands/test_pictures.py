@@ -51,9 +51,9 @@ def test_streams_differ_and_a_seed_repeats_them(logos):
     assert len(set(itertools.chain(*drawn.values()))) == 32 * len(drawn)
     again = brand_rows(logos, 32, "held_out", 1)
     assert [image.tobytes() for image in again["image"]] == drawn["held_out", 1]
-    for (stream, _), split in rows.items():
+    for split in rows.values():
         assert sorted(split["answer"]) == sorted(BRANDS * 2)
-        assert ("completion" in split.column_names) == (stream == "labelled")
+        assert split.column_names == ["prompt", "image", "answer"]
 
 
 def test_other_logos_are_none_of_the_brands(logos):

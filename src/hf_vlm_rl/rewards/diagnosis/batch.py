@@ -13,6 +13,7 @@ from ..completions import text_of
 from ..composed import ComposedReward
 from ..format import FormatReward
 from ..groups import groups_of
+from .signs import SILENT, UNREAD
 
 TOTAL = "total"
 
@@ -187,7 +188,7 @@ def _warnings(
             warnings.append(f"{name} abstained from every row.")
         elif reward.low == reward.high and reward.rows > 1:
             warnings.append(f"{name} is {reward.low:g} everywhere: nothing can be learned from it here.")
-        if reward.parse_rate is not None and reward.parse_rate < 0.5:
+        if reward.parse_rate is not None and reward.parse_rate < UNREAD:
             warnings.append(
                 f"{name} can read {reward.parse_rate:.0%} of the completions: its low values are about form. "
                 "Say the form in the prompt, warm up with SFT, or add FormatReward(partial=True)."
@@ -197,7 +198,7 @@ def _warnings(
         warnings.append(
             "No group of two completions or more: pass prompts, with several completions of each."
         )
-    elif flat > 0.5:
+    elif flat > SILENT:
         warnings.append(
             f"In {flat:.0%} of the groups all completions get the same total: they give no gradient. Take "
             "harder or easier prompts, more generations, a higher temperature, or partial credit."

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .signs import SILENT_GROUPS, signs_of
+
 _MEAN = re.compile(r"rewards/(.+)/mean")
 _LEAST_ENTRIES = 8
 
@@ -114,11 +116,7 @@ def _warnings(trends: Mapping[str, Trend], log_history: Sequence[Mapping[str, An
         for name, trend in trends.items()
         if trend.fell
     ]
-    zero = [entry["frac_reward_zero_std"] for entry in log_history if "frac_reward_zero_std" in entry]
-    last = zero[-max(len(zero) // 4, 1) :]
-    if last and np.mean(last) > 0.5:
-        warnings.append(
-            f"In the last quarter, {np.mean(last):.0%} of the groups had one reward for all completions: "
-            "they gave no gradient."
-        )
+    of_groups = [entry for entry in log_history if SILENT_GROUPS in entry]
+    last = of_groups[-max(len(of_groups) // 4, 1) :]
+    warnings += [f"In the last quarter, {sign}" for sign in signs_of(last).values()]
     return warnings

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.cli import commands as cli
 from hf_vlm_rl.cli.try_it import question_page, serve
 from tests.browser.checks import faults
 from tests.documents.pages import ROOT
@@ -102,3 +103,8 @@ def wait_for(address: str, process: subprocess.Popen, seconds: int = 90) -> None
         except OSError:
             time.sleep(0.2)
     raise AssertionError(f"{address} did not answer; exit status {process.poll()}")
+
+
+def test_a_model_without_an_adapter_is_refused(checkpoint, capsys):
+    assert cli.main(["try", str(checkpoint("qwen3_vl")), "--device", "cpu"]) == 1
+    assert "which is no adapter" in capsys.readouterr().err

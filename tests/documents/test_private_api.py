@@ -176,7 +176,8 @@ PRIVATE_NAME = re.compile(r"_[A-Za-z]\w*[A-Za-z]")
 # Texts that look like private names and are none of anybody's objects.
 TEXTS = {
     "_attn_implementation_autoset",  # a key of files that older releases wrote
-    "_ci",  # the end of our own field's name
+    "_ARGCOMPLETE",  # a variable of the environment
+    *("_ci", "_id", "_token", "_token_id", "_token_index"),  # ends of names
 }
 
 

@@ -5,9 +5,11 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.metadata import version
 
 import pytest
 import torch
+from packaging.version import Version
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
@@ -176,6 +178,7 @@ def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_
     assert (saved["max_patches"] if family == "internvl" else saved["size"]["longest_edge"]) == value
 
 
+@pytest.mark.skipif(Version(version("trl")) < Version("1.8"), reason="register() needs TRL 1.8")
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
 def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, family):
     """What engines in the same process go by: vLLM takes the first architecture of the list that it knows."""

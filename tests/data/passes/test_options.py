@@ -14,7 +14,7 @@ DEFAULTS = {field.name: field.default for kind in (RowOptions, BuildOptions) for
 
 def test_every_keyword_is_explained_with_its_default():
     explained = re.findall(r"^ {4,8}(\w+): (?:.|\n)*?Default: (.*)\.$", inspect.getdoc(LoadOptions), re.M)
-    written = {name: default.split(",")[0].strip('"') for name, default in explained}
+    written = {name: default.split(",")[0].strip('`"') for name, default in explained}
     shown = {name: "none" if default == () else str(default) for name, default in DEFAULTS.items()}
     assert written == shown
     assert list(LoadOptions.__annotations__) == list(DEFAULTS)

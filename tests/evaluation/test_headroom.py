@@ -66,10 +66,8 @@ def same(completions, **_):
 def test_a_run_that_teaches_nothing_is_told_while_it_goes_on(policy_for, tmp_path, caplog):
     diagnosis = DiagnosisCallback(window=2)
     policy = policy_for("internvl")
-    peft = policy.lora_config(r=4)
-    trainer = grpo(
-        policy, mixture("internvl"), tmp_path, reward=same, peft=peft, max_steps=4, logging_steps=1
-    )
+    options = {"reward": same, "peft": policy.lora_config(r=4), "max_steps": 4, "steps_per_generation": 1}
+    trainer = grpo(policy, mixture("internvl"), tmp_path, **options)
     trainer.add_callback(diagnosis)
     with caplog.at_level(logging.WARNING, logger="hf_vlm_rl"):
         trainer.train()

@@ -22,7 +22,8 @@ class DiagnosisCallback(TrainerCallback):
     Training is as without the callback.
 
     Args:
-        window: Log entries that are averaged, 1 or more; the first warning comes after so many.
+        window: Log entries of newly sampled completions that are averaged, 1 or more; the first warning comes
+            after so many.
 
     Attributes:
         found: Step to the sentences that were said there.

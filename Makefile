@@ -16,16 +16,19 @@ LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -q -n
 CONFORMANCE = equals_the_bare_model batches encode_once end_of_turn native_pixels objects prefill sharing
 CORE = $(CONFORMANCE:%=tests/conformance/test_%.py) tests/loading/adapters tests/loading/internvl_chat \
 	tests/loading/test_auto.py tests/loading/test_quantization.py tests/policy tests/data tests/documents/test_private_api.py
+# `make test` leaves slow tests out, and `make test-slow` the others.
+SPEED ?= and not slow
 DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
 	@echo "make brands GRPO on pretrained weights: which brand is on the photograph? (CPU; downloads 190 MB)"
 	@echo "make test   lint, unit, conformance and trainer tests on three TRL versions"
+	@echo "make test-slow  what takes long in them: every class, several processes, examples that learn"
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
 	@echo "make floors the lowest versions that pyproject.toml allows, in an environment of their own (floors-all: all tests)"
@@ -59,6 +62,10 @@ $(TRL_FIRST)/.installed: $(VENV)/.installed
 
 test: lint unit trainers trainers-latest ppo-first
 
+test-slow: install
+	$(MAKE) unit trainers trainers-latest ppo-first SPEED="and slow"
+	$(MAKE) test-families
+
 lint: types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,16 +74,16 @@ types: install
 	$(BIN)/mypy
 
 unit: install
-	$(PYTEST) tests -m "not trl"
+	$(PYTEST) tests -m "not trl $(SPEED)"
 
 trainers: install
-	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m trl
+	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m "trl $(SPEED)"
 
 trainers-latest: $(TRL_LATEST)/.installed
-	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m trl
+	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m "trl $(SPEED)"
 
 ppo-first: $(TRL_FIRST)/.installed
-	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m ppo
+	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m "ppo $(SPEED)"
 
 # Stock GRPO, DPO, SFT and PPO on every class; the lanes above take the written families and some newer ones.
 test-families: install

@@ -56,6 +56,7 @@ def test_the_axes_are_those_that_were_promised():
     assert all(values == sorted(values) for values in sizes.values())
 
 
+@pytest.mark.slow
 @pytest.mark.trl
 def test_the_scale_command_writes_figures_and_plots_them_again(tmp_path):
     small = ("--model", "tiny-internvl", "--repeats", "1", "--axes", "images", "--sizes", "2")
@@ -75,6 +76,7 @@ def test_the_scale_command_writes_figures_and_plots_them_again(tmp_path):
     assert plot.read_bytes()[:4] == drawn[:4] == b"\x89PNG"
 
 
+@pytest.mark.slow
 @pytest.mark.trl
 def test_the_host_memory_command_compares_the_sides():
     small = ("--model", "tiny-internvl", "--images", "2", "--tiles", "3")

@@ -8,6 +8,8 @@ from PIL import Image
 from examples.demo_digits.data import load_splits
 from examples.demo_digits.run import run
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_grpo_gains_fifteen_points_on_held_out_images(seed, tmp_path):

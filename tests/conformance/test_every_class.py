@@ -31,6 +31,8 @@ from .every import (
     two,
 )
 
+pytestmark = pytest.mark.slow
+
 # Of the largest logit, in float32 on one thread: towers take images in another grouping than stock's, and
 # padding moves the last bits, which recurrent layers (qwen3_5) carry on.
 RTOL = 2e-5

@@ -7,6 +7,8 @@ from transformers import GenerationConfig
 from .every import CLAIMED, none, one, two
 from .test_finished_rows import EndAt, ends_of
 
+pytestmark = pytest.mark.slow
+
 # Of these, all rows stay until the last is finished, and the reason has these words.
 STAY = {
     "minimax_m3_vl": "MiniMaxM3VLSparseCacheLayer",

@@ -7,6 +7,8 @@ from transformers import GenerationConfig
 from .every import CLAIMED, none, one, two
 from .test_finished_rows import ends_of
 
+pytestmark = pytest.mark.slow
+
 # Of these, every row is prefilled by itself, and the reason has these words.
 EACH_PREFILLED = {
     "chameleon": "no module of its own",

@@ -10,7 +10,7 @@ from tests.conformance.cases import ALL, mixture
 from tests.scoring.runs import TWO, log, ppo, rows_of
 from tests.trainers.runs import parameters, split_by_change
 
-pytestmark = pytest.mark.ppo
+pytestmark = [pytest.mark.ppo, pytest.mark.slow]
 
 
 def shaken(module, adapter: str, seed: int):

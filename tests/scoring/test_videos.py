@@ -12,7 +12,7 @@ from tests.scoring.runs import log, ppo, with_adapter
 from tests.trainers.runs import parameters, split_by_change
 from tests.videos import asked, image, moving, video
 
-pytestmark = pytest.mark.ppo
+pytestmark = [pytest.mark.ppo, pytest.mark.slow]
 
 
 @pytest.fixture

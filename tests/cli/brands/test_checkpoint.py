@@ -5,6 +5,8 @@ import json
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def checkpoint(cache, tmp_path_factory):

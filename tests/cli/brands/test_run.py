@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")

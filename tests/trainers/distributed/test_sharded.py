@@ -4,7 +4,7 @@ import pytest
 
 from .launch import on_two_ranks
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from tests.trainers.distributed.launch import on_two_ranks
 from tests.trainers.distributed.training import DDP, measure, preferred, taught, tower
 from tests.trainers.runs import TWO
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 CONFIGS = SCRIPTS / "accelerate"
 # Found: 3e-6 in the logs (in a norm of 9.9), 1.2e-7 in weights that plain gradient descent moves by 1e-2.

@@ -150,7 +150,7 @@ def test_the_walk_passes_every_room_and_names_what_is_there():
     text = PAGES["CONTRIBUTING.md"].read_text()
     named = set(re.findall(r"`([\w/]+(?:/|\.py))`", text))
     assert {f"{room(name)}/" for name in PACKAGES if name != TOP} <= named
-    folders = [ROOT / folder for folder in ("src", "tests", "examples", "benchmarks")]
+    folders = [ROOT / folder for folder in ("src", "tests", "examples", "benchmarks", "docs")]
     files = [f"/{path.relative_to(ROOT).as_posix()}" for folder in folders for path in folder.rglob("*")]
     assert {name for name in named if not any(f"/{name}" in f"{file}/" for file in files)} == set()
 

@@ -17,7 +17,7 @@ SHORT = r"\bvision_tower\.(embeddings|encoder|pre_layrnorm|post_layernorm|head)\
 LINE_ENDS = {"gemma3": ["\n\n", "\n\n\n", "\n\n\n\n"]}
 
 
-def build(family: str, directory: Path) -> Path:
+def write_checkpoint(family: str, directory: Path) -> Path:
     """Write a random checkpoint of a family with wider heads, and its processor."""
     made = recipe(family)
     text = made.config.get_text_config()

@@ -43,6 +43,8 @@ def messages(node: ast.AST) -> Iterator[str]:
             continue
         if isinstance(part, ast.Constant | ast.JoinedStr | ast.BinOp):
             text = " ".join(_text(part).split())
+            if "{%" in text:
+                continue  # a chat template
             if SENTENCE.search(text):
                 yield text
                 continue

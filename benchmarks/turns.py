@@ -8,7 +8,6 @@ prefix for each group of rows, and as a tree.
 import argparse
 import math
 import platform
-import statistics
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
@@ -16,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from hf_vlm_rl.policy.sharing.layout import find_layout
 from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW
 
-from .ways import DECODERS, WIDTH, Step, make_decoder, run
+from .ways import DECODERS, WIDTH, Step, compared, make_decoder, run
 
 # What each row asks its tool for, turn by turn; equal letters at equal places are equal calls and images.
 CONVERSATIONS = ("ac", "ac", "ac", "ad", "ad", "be", "be", "b")
@@ -55,14 +54,10 @@ def measure(name: str, prompt: int, turn: int, answer: int, repeats: int) -> lis
     least = mask.numel() / layouts["tree"].computed
     lines = []
     for way, layout in layouts.items():
-        pairs = list(zip(steps["stock"][1:], steps[way][1:], strict=True))  # the first turn warms up
-        ratio = statistics.median(stock.seconds / ours.seconds for stock, ours in pairs)
-        stock, ours = pairs[-1]
-        hidden = (ours.hidden - stock.hidden).abs().max() / stock.hidden.abs().max()
-        gradients = (ours.gradients - stock.gradients).norm() / stock.gradients.norm()
+        ratio, differences = compared(steps["stock"], steps[way])
         cells = (
             name, way, str(layout.computed), f"{mask.numel() / layout.computed:.2f}", f"{ratio:.2f}",
-            f"{ratio / least:.2f}", f"{hidden:.0e}", f"{gradients:.0e}",
+            f"{ratio / least:.2f}", *differences,
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -112,6 +112,20 @@ def run(decoder: nn.Module, batch: dict, prompt: int) -> Step:
     return Step(seconds, sum(saved.values()), hidden.detach(), gradients)
 
 
+def compared(stock: list[Step], ours: list[Step]) -> tuple[float, list[str]]:
+    """The median ratio of time, and how far hidden states and gradients differ, relative to stock's.
+
+    Args:
+        stock: Steps of rows by themselves; the first one warms up.
+        ours: Steps that took turns with these.
+    """
+    ratios = [theirs.seconds / own.seconds for theirs, own in zip(stock[1:], ours[1:], strict=True)]
+    expected, found = stock[-1], ours[-1]
+    hidden = (found.hidden - expected.hidden).abs().max() / expected.hidden.abs().max()
+    gradients = (found.gradients - expected.gradients).norm() / expected.gradients.norm()
+    return statistics.median(ratios), [f"{hidden:.0e}", f"{gradients:.0e}"]
+
+
 def measure(name: str, prompt: int, completion: int, group: int, repeats: int) -> list[str]:
     """Lines of the table for one decoder."""
     decoder = make_decoder(name)
@@ -133,18 +147,14 @@ def measure(name: str, prompt: int, completion: int, group: int, repeats: int) -
     for _ in range(repeats + 1):
         for way, argument in ways.items():
             steps[way].append(run(decoder, batch | argument, prompt))
-    plain = steps.pop("rows by themselves")[1:]  # the first turn warms up
+    plain = steps.pop("rows by themselves")
     token_ratio = keys.numel() / layout.computed
     lines = []
     for way, turns in steps.items():
-        pairs = list(zip(plain, turns[1:], strict=True))
-        ratio = statistics.median(stock.seconds / ours.seconds for stock, ours in pairs)
-        stock, ours = pairs[-1]
-        hidden = (ours.hidden - stock.hidden).abs().max() / stock.hidden.abs().max()
-        gradients = (ours.gradients - stock.gradients).norm() / stock.gradients.norm()
+        ratio, differences = compared(plain, turns)
         cells = (
             f"{name}", way, f"{token_ratio:.2f}", f"{ratio:.2f}", f"{ratio / token_ratio:.2f}",
-            f"{ours.saved / stock.saved:.2f}", f"{hidden:.0e}", f"{gradients:.0e}",
+            f"{turns[-1].saved / plain[-1].saved:.2f}", *differences,
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")
     return lines

@@ -18,7 +18,7 @@ from ..demo_digits.train import CPU
 from .measure import NAME, accuracy, change, sample
 from .splits import brand_rows, with_completions
 from .stages import Sizes, Stages
-from .train import improve, warm_up, with_one_bar
+from .train import adapter, improve, warm_up, with_one_bar
 
 
 def more_sft(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
@@ -38,7 +38,7 @@ def prefer(policy, pairs: Dataset, epochs: int, seed: int, directory: Path) -> D
         model=policy,
         processing_class=policy.processing_class,
         train_dataset=pairs,
-        peft_config=policy.lora_config(r=16, target="language+projector"),
+        peft_config=adapter(policy),
         args=DPOConfig(
             output_dir=str(directory),
             seed=seed,

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from datasets import Dataset
+from peft import LoraConfig
 from transformers import ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
@@ -16,13 +17,18 @@ TEMPERATURE = 1.2  # above 1: the warm start is surer of its answers than it sho
 LONGEST = 8  # tokens of an answer; the longest name has fewer
 
 
+def adapter(policy) -> LoraConfig:
+    """What every stage trains: LoRA on the decoder and the projector; the vision tower rests."""
+    return policy.lora_config(r=16, target="language+projector")
+
+
 def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -> SFTTrainer:
     """Train a LoRA adapter of decoder and projector on the answers of the few rows of `dataset`."""
     trainer = SFTTrainer(
         model=policy,
         processing_class=policy.processing_class,
         train_dataset=dataset.select_columns(["prompt", "image", "completion"]),
-        peft_config=policy.lora_config(r=16, target="language+projector"),
+        peft_config=adapter(policy),
         args=SFTConfig(
             output_dir=str(directory),
             seed=seed,
@@ -62,7 +68,7 @@ def improve(
         processing_class=policy.processing_class,
         reward_funcs=reward,
         train_dataset=dataset,
-        peft_config=policy.lora_config(r=16, target="language+projector"),
+        peft_config=adapter(policy),
         args=GRPOConfig(
             output_dir=str(directory),
             seed=seed,

@@ -2,17 +2,14 @@
 
 import ast
 import re
-import sys
 
 import pytest
 from playwright.sync_api import TimeoutError
 
 from tests.browser.checks import faults
-from tests.documents.pages import ROOT
+from tests.documents.pages import script
 
-sys.path.insert(0, str(ROOT / "docs"))
-
-import make_messages
+make_messages = script("make_messages")
 
 CONTRAST = {"runOnly": ["color-contrast"]}
 NO_CONTRAST = {"rules": {"color-contrast": {"enabled": False}}}  # colours are the desktop's

@@ -2,7 +2,9 @@
 
 import re
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
@@ -42,3 +44,11 @@ def blocks(text: str) -> list[Block]:
         Block(match[2], match[3], text.count("\n", 0, match.start(3)) + 1, match[1])
         for match in FENCE.finditer(text)
     ]
+
+
+def script(name: str) -> ModuleType:
+    """A script of docs/, which is no package, loaded anew."""
+    spec = spec_from_file_location(name, ROOT / "docs" / f"{name}.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,23 +1,20 @@
 """The documents say what the code does."""
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 
 import pytest
 
 import hf_vlm_rl
 from hf_vlm_rl.families.tiny import FAMILIES
 from tests.conformance.every import CLAIMED
-from tests.documents.pages import PAGES, ROOT, blocks
+from tests.documents.pages import PAGES, blocks, script
 
 ALL = pytest.mark.parametrize("name", PAGES)
 
 
 def test_the_support_matrix_is_what_the_table_gives():
-    spec = spec_from_file_location("make_families", ROOT / "docs" / "make_families.py")
-    script = module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.PAGE.read_text() == script.page(), "run `make docs`"
+    made = script("make_families")
+    assert made.PAGE.read_text() == made.page(), "run `make docs`"
 
 
 def test_every_class_of_transformers_is_listed_once():

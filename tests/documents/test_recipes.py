@@ -1,18 +1,10 @@
 """The tables of docs/recipes.md are what the planner gives; all cells take minutes, so one is made anew."""
 
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 
-from tests.documents.pages import PAGES, ROOT
+from tests.documents.pages import PAGES, script
 
 TEXT = PAGES["docs/recipes.md"].read_text()
-
-
-def script():
-    spec = spec_from_file_location("make_recipes", ROOT / "docs" / "make_recipes.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def cells():
@@ -23,7 +15,7 @@ def cells():
 
 
 def test_every_model_and_task_has_a_line():
-    made = script()
+    made = script("make_recipes")
     titles = {title for title, _ in made.MODELS.values()}
     assert set(cells()) == {(title, task) for title in titles for task in made.TASKS}
     for (_, task), line in cells().items():
@@ -34,7 +26,7 @@ def test_every_model_and_task_has_a_line():
 
 
 def test_a_cell_is_what_the_planner_gives():
-    made = script()
+    made = script("make_recipes")
     image, completion = made.TASKS["a name from a list"]
     found = made.cell("qwen2_5_vl-3b", 16, image, completion, made.GPUS[-1])
     assert re.fullmatch(r"bf16: \d+", found)

@@ -3,12 +3,12 @@
 import contextlib
 import io
 import re
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 from hf_vlm_rl import rewards
+from tests.documents import pages
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -16,10 +16,7 @@ DOCS = ROOT / "docs"
 
 @pytest.fixture(scope="module")
 def script():
-    spec = spec_from_file_location("make_rewards", DOCS / "make_rewards.py")
-    module = module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return pages.script("make_rewards")
 
 
 def test_the_table_is_what_the_docstrings_give(script):

@@ -5,7 +5,6 @@ import importlib
 import sys
 import warnings
 from importlib.machinery import ModuleSpec
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
@@ -15,7 +14,7 @@ from datasets import Dataset
 from packaging.version import Version
 from transformers import set_seed
 
-from tests.documents.pages import ROOT
+from tests.documents.pages import ROOT, script
 from tests.trainers.ids_runs import by_text, carried, preferences, prompts, scored
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, square
 from tests.trainers.ways import LAST, NEWEST, WAYS
@@ -54,10 +53,8 @@ def test_every_test_that_the_table_names_exists():
 
 
 def test_the_page_is_what_its_script_writes():
-    spec = spec_from_file_location("make_trainers", ROOT / "docs" / "make_trainers.py")
-    script = module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.PAGE.read_text() == script.page(), "run `make docs`"
+    made = script("make_trainers")
+    assert made.PAGE.read_text() == made.page(), "run `make docs`"
 
 
 def part(package: str, name: str):

@@ -1,13 +1,8 @@
 """docs/vllm.md has the figures that were recorded."""
 
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.documents.pages import script
 
 
 def test_the_tables_are_what_runs_recorded():
-    spec = spec_from_file_location("make_vllm", DOCS / "make_vllm.py")
-    script = module_from_spec(spec)
-    spec.loader.exec_module(script)
-    assert script.PAGE.read_text() == script.page(), "run `make docs`"
+    made = script("make_vllm")
+    assert made.PAGE.read_text() == made.page(), "run `make docs`"

@@ -29,6 +29,10 @@ class ImageWatch:
             backbone: A policy's backbone, or that of a value or reward model.
             kwargs: The arguments of its forward, as they came. A forward counts in training mode, with
                 gradients and with `input_ids`; embeddings do not tell whether there are images in them.
+
+        Raises:
+            ImageError: If the calling trainer has images and gives the model none of them.
+            TicketError: If it gives tickets to a model that cannot read them.
         """
         if self.batches is None or not backbone.training or not torch.is_grad_enabled():
             return

@@ -53,7 +53,8 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
     Args:
         stock: The method of the stock class. The decorated function takes (self, kwargs).
     """
-    names = list(inspect.signature(stock).parameters)[1:]
+    signature = inspect.signature(stock)
+    names = list(signature.parameters)[1:]
 
     def decorate(body: Callable) -> Callable:
         @functools.wraps(stock)
@@ -62,6 +63,8 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
                 kwargs.update(zip(names, args, strict=False))
             return body(self, kwargs)
 
+        # Said once, because `generate` inspects it at every step.
+        method.__signature__ = signature  # type: ignore[attr-defined]
         return method
 
     return decorate

@@ -11,7 +11,6 @@ from ..ranks import is_sharded, ranks
 from ..row_images import RowImages
 from .micro_batches import is_training
 from .self_check import disagreement
-from .switch import forbidden
 
 # The bits of a ticket by which images are told apart, as many as a signed number holds beside ids.
 IMAGE = (1 << 62) - 1
@@ -30,9 +29,14 @@ def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImag
     tokens = functools.cache(lambda: token_keys(backbone, kwargs, rows))
     if switch.way_in_words is not None and is_training(backbone):
         switch.micro_batches.see(backbone, tokens(), kwargs.get("attention_mask"))
-    with forbidden(watched(backbone) or _uneven(backbone)):
-        layout = switch.layout(ids, tokens, kwargs)
-    if layout is None or not agrees(backbone):
+    layout = switch.layout(ids, tokens, kwargs)
+    if layout is None:
+        return {}
+    # Asked late: a look at every module's hooks takes as long as finding the layout.
+    reason = watched(backbone) or _uneven(backbone)
+    if reason is not None:
+        switch.refuse(reason, lasting=False)
+    if reason is not None or not agrees(backbone):
         return {}
     return {switch.way: layout.to(ids.device)}
 

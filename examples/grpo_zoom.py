@@ -23,8 +23,8 @@ from .zoom_sheets.model import build_policy, warm_up
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("outputs/zoom"), help="output directory")
 parser.add_argument("--seed", type=int, default=0, help="of weights, split and trainings")
-parser.add_argument("--warm_up_steps", type=int, default=300, help="supervised steps before")
-parser.add_argument("--steps", type=int, default=60, help="GRPO steps of 128 answers each")
+parser.add_argument("--warm_up_steps", type=int, default=400, help="supervised steps before")
+parser.add_argument("--steps", type=int, default=100, help="GRPO steps of 128 answers each")
 parser.add_argument("--held_out", type=int, default=300, help="sheets of scans that no training sees")
 options = parser.parse_args()
 torch.set_num_threads(1)  # more gain nothing on a tiny model, and round differently
@@ -39,7 +39,7 @@ def is_right(completions, answer, **_):
     return [float(said == ("assistant", digit)) for said, digit in zip(last, answer, strict=True)]
 
 
-splits = load_splits({"warm_up": 600, "graded": 1500, "held_out": options.held_out}, options.seed)
+splits = load_splits({"warm_up": 1500, "graded": 1500, "held_out": options.held_out}, options.seed)
 warmed = build_policy(options.out / "checkpoint", options.seed)
 warm_up(warmed, splits["warm_up"], options.warm_up_steps, options.seed)
 

@@ -9,8 +9,15 @@ from sklearn.model_selection import train_test_split
 from ..demo_digits.data import SIDE, image_of
 
 ROWS, COLUMNS = "abcdefgh", "12345678"
-WARM_UP, HELD_OUT = 30, 450  # scans of 1,797
+WARM_UP, HELD_OUT = 300, 450  # scans of 1,797
 QUESTION = "Which digit is in cell {cell}?"
+
+
+def place_of(cell: str) -> tuple[int, int] | None:
+    """Row and column, from 0, of a cell as b7; None if there is no such cell."""
+    if len(cell) != 2 or cell[0] not in ROWS or cell[1] not in COLUMNS:
+        return None
+    return ROWS.index(cell[0]), COLUMNS.index(cell[1])
 
 
 class Sheet:
@@ -29,15 +36,15 @@ class Sheet:
         Args:
             cell: Row and column, as b7.
         """
-        if len(cell) != 2 or cell[0] not in ROWS or cell[1] not in COLUMNS:
+        place = place_of(cell)
+        if place is None:
             raise ValueError(f"There is no cell {cell!r}.")
-        row, column = ROWS.index(cell[0]), COLUMNS.index(cell[1])
-        left, top = column * SIDE, row * SIDE
+        top, left = (number * SIDE for number in place)
         return [{"type": "image", "image": self._sheet.crop((left, top, left + SIDE, top + SIDE))}]
 
 
 def load_splits(sheets: dict[str, int], seed: int) -> dict[str, datasets.Dataset]:
-    """Sheets with a question each, in datasets with the columns `prompt`, `image`, `cell` and `answer`.
+    """Sheets with a question each, in datasets with `prompt`, `image`, `cell`, `answer` and all `digits`.
 
     Args:
         sheets: How many of them `warm_up` (of `WARM_UP` scans), `graded` and `held_out` (of `HELD_OUT`) have;
@@ -55,7 +62,7 @@ def load_splits(sheets: dict[str, int], seed: int) -> dict[str, datasets.Dataset
 
 
 def _dataset(scans, digits, pool, size: int, draw) -> datasets.Dataset:
-    columns = {"prompt": [], "image": [], "cell": [], "answer": []}
+    columns = {"prompt": [], "image": [], "cell": [], "answer": [], "digits": []}
     for _ in range(size):
         chosen = draw.choice(pool, len(ROWS) * len(COLUMNS))
         sheet = Image.new("RGB", (SIDE * len(COLUMNS), SIDE * len(ROWS)))
@@ -68,4 +75,5 @@ def _dataset(scans, digits, pool, size: int, draw) -> datasets.Dataset:
         columns["image"].append(sheet)
         columns["cell"].append(cell)
         columns["answer"].append(str(digits[chosen[row * len(COLUMNS) + column]]))
+        columns["digits"].append("".join(map(str, digits[chosen])))
     return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())

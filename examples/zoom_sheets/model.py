@@ -1,6 +1,7 @@
 """A tiny InternVL that can write tool calls, warmed up on some of them."""
 
 import json
+import random
 from pathlib import Path
 
 import torch
@@ -11,10 +12,12 @@ from transformers.utils import get_json_schema
 from hf_vlm_rl import AutoVLMPolicy
 
 from ..demo_digits.model import build_config, build_processor
-from .data import COLUMNS, QUESTION, ROWS, Sheet
+from .data import COLUMNS, QUESTION, ROWS, Sheet, place_of
 
 TOOLS = [Sheet().zoom]
 LEARNING_RATE = 2e-3
+# Of the warm-up's calls: the others look at any cell, and read what is there. Where to look is left to GRPO.
+RIGHT_CALLS = 0.5
 
 
 def build_policy(directory: str | Path, seed: int):
@@ -40,21 +43,25 @@ def _vocabulary() -> str:
     return "\n".join((schema, call, marks, written, QUESTION, cells))
 
 
-def solved(row: dict, tool: bool) -> list[dict]:
-    """A row's conversation with the right call, if `tool`, and the right answer."""
+def answered(row: dict) -> list[dict]:
+    """A row's conversation without the tool: the right answer at once."""
     (message,) = row["prompt"]
     asked = [{"type": "image", "image": row["image"]}, {"type": "text", "text": message["content"]}]
-    answered = {"role": "assistant", "content": row["answer"]}
-    if not tool:
-        return [{"role": "user", "content": asked}, answered]
+    return [{"role": "user", "content": asked}, {"role": "assistant", "content": row["answer"]}]
+
+
+def looked_up(row: dict, cell: str) -> list[dict]:
+    """A row's conversation with a look at some cell, and the digit there."""
+    question, _ = answered(row)
     sheet = Sheet()
     sheet.reset(row["image"])
-    call = {"type": "function", "function": {"name": "zoom", "arguments": {"cell": row["cell"]}}}
+    call = {"type": "function", "function": {"name": "zoom", "arguments": {"cell": cell}}}
+    line, column = place_of(cell)
     return [
-        {"role": "user", "content": asked},
+        question,
         {"role": "assistant", "content": "", "tool_calls": [call]},
-        {"role": "tool", "name": "zoom", "content": sheet.zoom(row["cell"])},
-        answered,
+        {"role": "tool", "name": "zoom", "content": sheet.zoom(cell)},
+        {"role": "assistant", "content": row["digits"][line * len(COLUMNS) + column]},
     ]
 
 
@@ -68,8 +75,13 @@ def warm_up(policy, dataset: Dataset, steps: int, seed: int) -> None:
         seed: Of the order.
     """
     set_seed(seed)
-    zoomed = [_encoded(policy.processing_class, solved(row, True), TOOLS) for row in dataset]
-    plain = [_encoded(policy.processing_class, solved(row, False), None) for row in dataset]
+    chance = random.Random(seed)
+    zoomed = []
+    for row in dataset:
+        anywhere = chance.choice(ROWS) + chance.choice(COLUMNS)
+        cell = row["cell"] if chance.random() < RIGHT_CALLS else anywhere
+        zoomed.append(_encoded(policy.processing_class, looked_up(row, cell), TOOLS))
+    plain = [_encoded(policy.processing_class, answered(row), None) for row in dataset]
     optimizer = torch.optim.AdamW(policy.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.1, steps)
     policy.train()

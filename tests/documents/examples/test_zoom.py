@@ -28,7 +28,7 @@ def test_no_scan_is_in_two_splits_and_the_tool_shows_the_cell_that_was_asked_for
             assert block["image"].tobytes() == row["image"].crop((left, top, left + 32, top + 32)).tobytes()
     assert not seen["held_out"] & (seen["warm_up"] | seen["graded"])
     assert not seen["graded"] & seen["warm_up"]
-    assert (WARM_UP, HELD_OUT) == (30, 450)
+    assert (WARM_UP, HELD_OUT) == (300, 450)
 
 
 @pytest.mark.parametrize("cell", ["z1", "a9", "a", "", "a12"])

@@ -7,29 +7,45 @@ and takes about as long.
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from datasets import Dataset
+from peft import get_peft_model
+from transformers import set_seed
 from trl import DPOConfig, DPOTrainer
 
-from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl import AutoVLMPolicy, RewardFunctionModel, shared_critic
+from hf_vlm_rl.compat import require_ppo
 from hf_vlm_rl.evaluation import EvaluationResult
 
 from ..demo_digits.train import CPU
-from .measure import NAME, accuracy, change, sample
+from .measure import NAME, REWARD, accuracy, change, sample
 from .splits import brand_rows, with_completions
 from .stages import Sizes, Stages
-from .train import adapter, improve, warm_up, with_one_bar
+from .train import LEARNING_RATE, LONGEST, TEMPERATURE, adapter, improve, warm_up, with_one_bar
 
 
-def more_sft(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
+class Trained(NamedTuple):
+    """What a control leaves: its model, the rows it trained on, and its optimizer steps."""
+
+    model: Any
+    rows: int
+    steps: int
+
+
+def _trained(trainer) -> Trained:
+    return Trained(trainer.model, len(trainer.train_dataset), trainer.state.global_step)
+
+
+def more_sft(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
     """Train on the labels that GRPO's reward compared answers with."""
-    return warm_up(policy, with_completions(graded), sizes.sft_epochs, seed, directory)
+    return _trained(warm_up(policy, with_completions(graded), sizes.sft_epochs, seed, directory))
 
 
-def dpo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
+def dpo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
     """Sample answers as GRPO does, once, and prefer a right one to a wrong one of the same picture."""
     pairs = preferences(sample(policy, graded), graded, seed)
-    return prefer(policy, pairs, sizes.dpo_epochs, seed, directory)
+    return _trained(prefer(policy, pairs, sizes.dpo_epochs, seed, directory))
 
 
 def prefer(policy, pairs: Dataset, epochs: int, seed: int, directory: Path) -> DPOTrainer:
@@ -86,7 +102,7 @@ def preferences(sampled: EvaluationResult, graded: Dataset, seed: int) -> Datase
     return rows
 
 
-def random_reward(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path):
+def random_reward(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
     """GRPO as it is, with a coin in place of the reward."""
     rng = random.Random(seed)
 
@@ -94,10 +110,63 @@ def random_reward(policy, graded: Dataset, sizes: Sizes, seed: int, directory: P
         return [float(rng.random() < 0.5) for _ in completions]
 
     steps = len(graded) // sizes.prompts
-    return improve(policy, graded, coin, sizes.prompts, seed, steps, directory)
+    return _trained(improve(policy, graded, coin, sizes.prompts, seed, steps, directory))
 
 
-CONTROLS: dict[str, Callable] = {"sft": more_sft, "dpo": dpo, "random": random_reward}
+def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
+    """Sample one answer to each picture, and let a critic say how much better it was than expected.
+
+    Raises:
+        ImportError: If the installed TRL has no PPO any more.
+    """
+    require_ppo()
+    from trl.experimental.ppo import PPOConfig, PPOTrainer
+
+    processing_class = policy.processing_class
+    rows = graded.map(  # PPO knows ids alone, so they carry their image, and the answer for the reward
+        lambda row: processing_class.encode_prompt(row["prompt"], [row["image"]], answer=row["answer"]),
+        remove_columns=graded.column_names,
+    )
+    set_seed(seed)
+    policy = get_peft_model(policy, adapter(policy))
+    reward_model = RewardFunctionModel(REWARD, processing_class)
+    trainer = PPOTrainer(
+        model=policy,
+        ref_model=None,  # the policy with its adapter switched off
+        reward_model=reward_model,
+        value_model=shared_critic(policy, r=16, target="language+projector"),
+        processing_class=processing_class,
+        train_dataset=rows,
+        callbacks=[reward_model.callback],
+        args=PPOConfig(
+            output_dir=str(directory),
+            seed=seed,
+            total_episodes=len(rows),
+            per_device_train_batch_size=2 * sizes.prompts,
+            gradient_accumulation_steps=1,
+            num_mini_batches=1,
+            num_ppo_epochs=2,
+            local_rollout_forward_batch_size=2 * sizes.prompts,
+            learning_rate=LEARNING_RATE,
+            response_length=LONGEST,
+            temperature=TEMPERATURE,
+            stop_token="eos",
+            kl_coef=0.0,
+            num_sample_generations=0,
+            **CPU,
+        ),
+    )
+    trainer.train()
+    batches = len(rows) // (2 * sizes.prompts)
+    return Trained(policy, len(rows), 2 * batches)
+
+
+CONTROLS: dict[str, Callable[..., Trained]] = {
+    "sft": more_sft,
+    "dpo": dpo,
+    "random": random_reward,
+    "ppo": ppo,
+}
 
 
 def run_control(name: str, seed: int, steps: int, directory: Path, logos: Path, sizes: Sizes) -> dict:
@@ -118,16 +187,16 @@ def run_control(name: str, seed: int, steps: int, directory: Path, logos: Path, 
     policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
     graded = brand_rows(logos, sizes.prompts * steps, "graded", seed)
     with stages.stage("training"):
-        trainer = CONTROLS[name](policy, graded, sizes, seed, directory)
+        trained = CONTROLS[name](policy, graded, sizes, seed, directory)
     held_out = brand_rows(logos, sizes.held_out, "held_out", seed)
     with stages.stage("held out"):
-        after = accuracy(trainer.model, held_out)
+        after = accuracy(trained.model, held_out)
     before = EvaluationResult.load(directory / "before.json")
     return {
         "seed": seed,
         "control": name,
-        "rows": len(trainer.train_dataset),
-        "steps": trainer.state.global_step,
+        "rows": trained.rows,
+        "steps": trained.steps,
         "held_out": change(before, after),
         "seconds": stages.seconds,
     }

@@ -46,9 +46,9 @@ def answers(result: EvaluationResult) -> list[str]:
     return [row.completions[0].strip() for row in result.rows]
 
 
-def change(before: EvaluationResult, after: EvaluationResult) -> dict:
-    """Accuracy before and after with 95 % intervals, their paired difference, and McNemar's p."""
-    reward = compared(before, after).rewards[NAME]
+def change(before: EvaluationResult, after: EvaluationResult, name: str = NAME) -> dict:
+    """A reward before and after with 95 % intervals, their paired difference, and the p of its test."""
+    reward = compared(before, after).rewards[name]
     shares = {"before": reward.before, "after": reward.after, "gain": reward.difference}
     return {name: _numbers(share) for name, share in shares.items()} | {"p_value": reward.p_value}
 

@@ -15,7 +15,9 @@ LUMINANCE = np.array([0.299, 0.587, 0.114])
 # How far images are from a logo as it was drawn.
 ROTATION = 12.5  # degrees at most
 CORNERS = 0.08  # of the plate's side, each corner inwards at most
+SIDES = (0.55, 0.9)  # of the image's side, that of the plate
 BLUR = 0.8  # pixels at most
+VISIBLE = 96  # of 255, from which opacity on a plate counts as seen
 NOISE = 3.0  # of 255, standard deviation
 
 
@@ -26,24 +28,41 @@ def photograph(name: str) -> Image.Image:
 
 
 def picture(mask: Image.Image, photographs: tuple[str, ...], rng: np.random.Generator) -> Image.Image:
-    """An RGB image, `IMAGE_SIZE` x `IMAGE_SIZE`.
+    """An RGB image, `IMAGE_SIZE` x `IMAGE_SIZE`; arguments as of `boxed_picture`."""
+    return boxed_picture(mask, photographs, rng)[0]
+
+
+def boxed_picture(
+    mask: Image.Image,
+    photographs: tuple[str, ...],
+    rng: np.random.Generator,
+    sides: tuple[float, float] = SIDES,
+) -> tuple[Image.Image, list[float]]:
+    """An RGB image, `IMAGE_SIZE` x `IMAGE_SIZE`, and the box [x1, y1, x2, y2] of its plate in pixels.
 
     Args:
         mask: The logo ("L").
         photographs: Names of those from which the background is taken.
         rng: Decides everything else.
+        sides: The least and the largest side of the plate, as shares of the image's.
     """
     image = _background(photographs, rng)
     ink, plate = _colours(rng)
-    place = _placement(mask.width * (1 + 2 * MARGIN), rng)
-    for colour, layer in ((plate, _plate(mask, rng)), (ink, _framed(mask))):
-        cover = layer.transform(image.size, Image.Transform.PERSPECTIVE, place, Image.Resampling.BICUBIC)
+    place = _placement(mask.width * (1 + 2 * MARGIN), sides, rng)
+    covers = [
+        layer.transform(image.size, Image.Transform.PERSPECTIVE, place, Image.Resampling.BICUBIC)
+        for layer in (_plate(mask, rng), _framed(mask))
+    ]
+    for colour, cover in zip((plate, ink), covers, strict=True):
         image.paste(colour, mask=cover)
+    visible = covers[0].point(lambda value: 255 * (value > VISIBLE)).getbbox()
+    visible = visible or (0, 0, 0, 0)  # an empty mask
+    box = [side * IMAGE_SIZE / CANVAS for side in visible]
     image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0, 2 * BLUR)))
     image = image.resize((IMAGE_SIZE, IMAGE_SIZE), Image.Resampling.LANCZOS)
     image = ImageEnhance.Brightness(image).enhance(rng.uniform(0.6, 1.3))
     noisy = np.asarray(image) + rng.normal(0, NOISE, (IMAGE_SIZE, IMAGE_SIZE, 3))
-    return Image.fromarray(noisy.clip(0, 255).astype(np.uint8))
+    return Image.fromarray(noisy.clip(0, 255).astype(np.uint8)), box
 
 
 def _background(photographs: tuple[str, ...], rng: np.random.Generator) -> Image.Image:
@@ -86,14 +105,14 @@ def _plate(mask: Image.Image, rng: np.random.Generator) -> Image.Image:
     return plate
 
 
-def _placement(side: float, rng: np.random.Generator) -> list[float]:
+def _placement(side: float, sides: tuple[float, float], rng: np.random.Generator) -> list[float]:
     """Coefficients of PIL's perspective transform that puts a square of `side` pixels on the canvas."""
     angle = np.radians(rng.uniform(-ROTATION, ROTATION))
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     square = np.array([[0, 0], [1, 0], [1, 1], [0, 1]], float)
     inwards = np.sign(0.5 - square) * rng.uniform(0, CORNERS, (4, 2))
     corners = (square + inwards - 0.5) @ turn.T
-    corners *= CANVAS * rng.uniform(0.55, 0.9) / np.ptp(corners, axis=0).max()
+    corners *= CANVAS * rng.uniform(*sides) / np.ptp(corners, axis=0).max()
     low, high = -corners.min(axis=0), CANVAS - corners.max(axis=0)
     corners += rng.uniform(low, high)
     rows = [

@@ -14,6 +14,7 @@ from ..demo_digits.train import CPU, OneBar
 
 GROUP = 8  # sampled answers a picture
 TEMPERATURE = 1.2  # above 1: the warm start is surer of its answers than it should be
+LEARNING_RATE = 5e-4
 LONGEST = 8  # tokens of an answer; the longest name has fewer
 
 
@@ -46,7 +47,14 @@ def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -
 
 
 def improve(
-    policy, dataset: Dataset, reward: Callable, prompts: int, seed: int, steps: int, directory: Path
+    policy,
+    dataset: Dataset,
+    reward: Callable,
+    prompts: int,
+    seed: int,
+    steps: int,
+    directory: Path,
+    longest: int = LONGEST,
 ) -> GRPOTrainer:
     """Improve `policy` by trial and reward, training a LoRA adapter of the decoder and the projector.
 
@@ -58,6 +66,7 @@ def improve(
         seed: Of the sampling and of the adapter's first weights.
         steps: Optimizer steps.
         directory: Where the trainer may write.
+        longest: Tokens of an answer.
 
     Returns:
         The trainer after training: `policy` with its adapter, and `state.log_history`.
@@ -76,9 +85,9 @@ def improve(
             num_generations=GROUP,
             per_device_train_batch_size=GROUP * prompts,
             steps_per_generation=1,
-            max_completion_length=LONGEST,
+            max_completion_length=longest,
             temperature=TEMPERATURE,
-            learning_rate=5e-4,
+            learning_rate=LEARNING_RATE,
             warmup_steps=5,
             logging_steps=1,
             **CPU,

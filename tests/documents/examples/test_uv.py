@@ -1,8 +1,8 @@
 """The headers of the scripts (PEP 723) name all that they import, so `uv run SCRIPT` needs no checkout.
 
 uv would install 5 GB for each, so requirements are looked up in this environment as it would resolve them.
-Every script then runs by uv itself, on a tiny checkpoint: uv takes an environment that has all that the header
-asks for as it is.
+Every script then runs by uv itself, on a tiny checkpoint: uv takes an environment as it is that has all that
+the header asks for.
 """
 
 import ast

@@ -34,9 +34,9 @@ warnings.filterwarnings("ignore", category=FutureWarning)  # of TRL's own calls
 
 
 def is_right(completions, answer, **_):
-    """1.0 where the last turn is the digit and nothing else."""
-    last = [(messages[-1]["role"], messages[-1]["content"].strip()) for messages in completions]
-    return [float(said == ("assistant", digit)) for said, digit in zip(last, answer, strict=True)]
+    """1.0 where the last turn is the digit and nothing else; the last may be the tool's, an image."""
+    pairs = zip((messages[-1]["content"] for messages in completions), answer, strict=True)
+    return [float(isinstance(said, str) and said.strip() == digit) for said, digit in pairs]
 
 
 splits = load_splits({"warm_up": 1500, "graded": 1500, "held_out": options.held_out}, options.seed)

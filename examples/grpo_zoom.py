@@ -23,8 +23,8 @@ from .zoom_sheets.model import build_policy, warm_up
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("outputs/zoom"), help="output directory")
 parser.add_argument("--seed", type=int, default=0, help="of weights, split and trainings")
-parser.add_argument("--warm_up_steps", type=int, default=400, help="supervised steps before")
-parser.add_argument("--steps", type=int, default=100, help="GRPO steps of 128 answers each")
+parser.add_argument("--warm_up_steps", type=int, default=500, help="supervised steps before")
+parser.add_argument("--steps", type=int, default=60, help="GRPO steps of 128 answers each")
 parser.add_argument("--held_out", type=int, default=300, help="sheets of scans that no training sees")
 options = parser.parse_args()
 torch.set_num_threads(1)  # more gain nothing on a tiny model, and round differently

@@ -60,7 +60,7 @@ def prefer(policy, pairs: Dataset, epochs: int, seed: int, directory: Path) -> D
             seed=seed,
             num_train_epochs=epochs,
             per_device_train_batch_size=16,
-            learning_rate=1e-4,
+            learning_rate=2e-5,
             warmup_steps=4,
             logging_steps=1,
             max_length=None,  # truncation would cut image placeholders

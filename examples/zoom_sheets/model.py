@@ -17,7 +17,7 @@ from .data import COLUMNS, QUESTION, ROWS, Sheet, place_of
 TOOLS = [Sheet().zoom]
 LEARNING_RATE = 2e-3
 # Of the warm-up's calls: the others look at any cell, and read what is there. Where to look is left to GRPO.
-RIGHT_CALLS = 0.5
+RIGHT_CALLS = 0.7
 
 
 def build_policy(directory: str | Path, seed: int):

@@ -23,7 +23,7 @@ from .zoom_sheets.model import build_policy, warm_up
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("outputs/zoom"), help="output directory")
 parser.add_argument("--seed", type=int, default=0, help="of weights, split and trainings")
-parser.add_argument("--warm_up_steps", type=int, default=500, help="supervised steps before")
+parser.add_argument("--warm_up_steps", type=int, default=800, help="supervised steps before")
 parser.add_argument("--steps", type=int, default=60, help="GRPO steps of 128 answers each")
 parser.add_argument("--held_out", type=int, default=300, help="sheets of scans that no training sees")
 options = parser.parse_args()

@@ -100,7 +100,7 @@ def prefill_once(
         prompts do not repeat or the settings need a plain run.
     """
     backbone = policy.base_model
-    if not backbone.sharing.may_prefill(_reason(policy, kwargs)):
+    if not backbone.sharing.may_prefill(_reason(policy, kwargs) or watched(backbone)):
         return None
     ids, mask = kwargs["input_ids"], kwargs.get("attention_mask")
     mask = torch.ones_like(ids) if mask is None else mask
@@ -116,7 +116,7 @@ def prefill_once(
     if not (most(pays, ids.device) if sharded else pays):
         return None
     cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
-    reason = unknown_cache(cache) or watched(backbone) or _asked(backbone, step_disagreement)
+    reason = unknown_cache(cache) or _asked(backbone, step_disagreement)
     if cut:
         reason = "a prompt ends inside an image"
     if reason is not None:

@@ -24,9 +24,9 @@ from .measure import BATCH, change
 from .packages import LOGOS, fetch
 from .pictures import IMAGE_SIZE, boxed_picture
 from .report import curves
-from .splits import PHOTOGRAPHS, STREAMS
-from .stages import Stages
-from .train import improve, warm_up
+from .splits import STREAMS, photographs
+from .stages import DEFAULT, Stages
+from .train import improve, merged, warm_up
 
 QUESTION = "Where is the {brand} logo?"
 PLATES = (0.3, 0.6)  # sides, as shares of the image's
@@ -34,7 +34,6 @@ COORDINATES = BoxCoordinates.relative(100)
 LONGEST = 20  # tokens of [12, 34, 56, 78], and some more
 OVERLAP = IoUReward(coordinates=COORDINATES)
 FOUND = IoUReward(coordinates=COORDINATES, threshold=0.5)
-PROMPTS = 16  # pictures of a GRPO step
 
 
 def mean_iou(completions: list, **columns) -> list[float]:
@@ -51,13 +50,12 @@ def box_rows(folder: Path, number: int, stream: str, seed: int) -> datasets.Data
         stream: As for `splits.brand_rows`; pictures differ from those of the first task.
         seed: Of all streams.
     """
-    photographs = PHOTOGRAPHS[stream if stream in PHOTOGRAPHS else "training"]
     rng = np.random.default_rng([seed, len(STREAMS) + STREAMS.index(stream)])
     size = (IMAGE_SIZE, IMAGE_SIZE)
     rows = []
     for index in rng.permutation(number):
         brand = BRANDS[index % len(BRANDS)]
-        image, box = boxed_picture(logo(folder, brand), photographs, rng, PLATES)
+        image, box = boxed_picture(logo(folder, brand), photographs(stream), rng, PLATES)
         asked = [{"role": "user", "content": QUESTION.format(brand=brand)}]
         answer = json.dumps(COORDINATES.to_model(box, size))
         told = [{"role": "assistant", "content": answer}]
@@ -87,14 +85,12 @@ def run(start: Path, out: Path, cache: Path, seed: int, labelled: int, steps: in
     stages, logos = Stages(), fetch(LOGOS, cache)
     policy = AutoVLMPolicy.from_pretrained(start, dtype="float32")
     with stages.stage("warm start"):
-        trainer = warm_up(policy, box_rows(logos, labelled, "labelled", seed), 2, seed, out)
-    warmed = out / "warm_start"
-    trainer.model.merge_and_unload().save_pretrained(warmed)
-    policy.processing_class.save_pretrained(warmed)
-    policy = AutoVLMPolicy.from_pretrained(warmed, dtype="float32")
-    graded = box_rows(logos, PROMPTS * steps, "graded", seed).remove_columns("completion")
+        told = box_rows(logos, labelled, "labelled", seed)
+        trainer = warm_up(policy, told, DEFAULT.warm_up_epochs, seed, out)
+        policy = merged(trainer, out / "warm_start")
+    graded = box_rows(logos, DEFAULT.prompts * steps, "graded", seed).remove_columns("completion")
     with stages.stage("grpo"):
-        trainer = improve(policy, graded, OVERLAP, PROMPTS, seed, steps, out, LONGEST)
+        trainer = improve(policy, graded, OVERLAP, DEFAULT.prompts, seed, steps, out, LONGEST)
     with stages.stage("held out"):
         rows = box_rows(logos, held_out, "held_out", seed).remove_columns("completion")
         with trainer.model.disable_adapter():

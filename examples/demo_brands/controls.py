@@ -123,6 +123,7 @@ def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Tr
     from trl.experimental.ppo import PPOConfig, PPOTrainer
 
     processing_class = policy.processing_class
+    batch, passes = 2 * sizes.prompts, 2
     rows = graded.map(  # PPO knows ids alone, so they carry their image, and the answer for the reward
         lambda row: processing_class.encode_prompt(row["prompt"], [row["image"]], answer=row["answer"]),
         remove_columns=graded.column_names,
@@ -142,11 +143,11 @@ def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Tr
             output_dir=str(directory),
             seed=seed,
             total_episodes=len(rows),
-            per_device_train_batch_size=2 * sizes.prompts,
+            per_device_train_batch_size=batch,
             gradient_accumulation_steps=1,
             num_mini_batches=1,
-            num_ppo_epochs=2,
-            local_rollout_forward_batch_size=2 * sizes.prompts,
+            num_ppo_epochs=passes,
+            local_rollout_forward_batch_size=batch,
             learning_rate=LEARNING_RATE,
             response_length=LONGEST,
             temperature=TEMPERATURE,
@@ -157,8 +158,7 @@ def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Tr
         ),
     )
     trainer.train()
-    batches = len(rows) // (2 * sizes.prompts)
-    return Trained(policy, len(rows), 2 * batches)
+    return Trained(policy, len(rows), passes * (len(rows) // batch))
 
 
 CONTROLS: dict[str, Callable[..., Trained]] = {

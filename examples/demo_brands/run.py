@@ -23,7 +23,7 @@ from .report import curves, draw_answers, draw_confusion, draw_learning_curve, w
 from .splits import QUESTION, brand_rows, with_completions
 from .stages import DEFAULT, Sizes, Stages
 from .tables import controls_table, main_table
-from .train import improve, warm_up
+from .train import improve, merged, warm_up
 
 
 def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> dict:
@@ -54,11 +54,8 @@ def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> di
     with stages.stage("warm start"):
         told = with_completions(labelled.select(range(sizes.warm_up)))
         trainer = warm_up(policy, told, sizes.warm_up_epochs, seed, directory)
-        warmed = trainer.model.merge_and_unload()
-        warmed.save_pretrained(directory / "warm_start")
-        policy.processing_class.save_pretrained(directory / "warm_start")
+        policy = merged(trainer, directory / "warm_start")
 
-    policy = AutoVLMPolicy.from_pretrained(directory / "warm_start", dtype="float32")
     with stages.stage("headroom"):
         sampled = sample(policy, selection)
         outlook = headroom(sampled)

@@ -33,8 +33,13 @@ PHOTOGRAPHS = {
 STREAMS = ("other", "labelled", "graded", "selection", "held_out")
 
 
+def photographs(stream: str) -> tuple[str, ...]:
+    """Those that a stream's pictures are drawn on; "labelled" and "graded" have the same."""
+    return PHOTOGRAPHS[stream if stream in PHOTOGRAPHS else "training"]
+
+
 def render(
-    folder: Path, titles: Sequence[str], number: int, photographs: str, stream: str, seed: int
+    folder: Path, titles: Sequence[str], number: int, backgrounds: tuple[str, ...], stream: str, seed: int
 ) -> tuple[list[Image.Image], list[str]]:
     """Pictures and the titles of their logos, each title as often as the others, in random order.
 
@@ -42,13 +47,13 @@ def render(
         folder: The unpacked package of logos.
         titles: Of the logos.
         number: Pictures in all.
-        photographs: Key of `PHOTOGRAPHS`.
+        backgrounds: Photographs to draw on.
         stream: One of `STREAMS`.
         seed: Of all streams.
     """
     rng = np.random.default_rng([seed, STREAMS.index(stream)])
     shown = [titles[index % len(titles)] for index in rng.permutation(number)]
-    return [picture(logo(folder, title), PHOTOGRAPHS[photographs], rng) for title in shown], shown
+    return [picture(logo(folder, title), backgrounds, rng) for title in shown], shown
 
 
 def brand_rows(folder: Path, number: int, stream: str, seed: int) -> datasets.Dataset:
@@ -60,8 +65,7 @@ def brand_rows(folder: Path, number: int, stream: str, seed: int) -> datasets.Da
         stream: "labelled" and "graded" have the photographs of training, the others their own.
         seed: Of all streams.
     """
-    photographs = stream if stream in PHOTOGRAPHS else "training"
-    images, brands = render(folder, BRANDS, number, photographs, stream, seed)
+    images, brands = render(folder, BRANDS, number, photographs(stream), stream, seed)
     columns = {
         "prompt": [[{"role": "user", "content": QUESTION}]] * number,
         "image": images,

@@ -8,6 +8,7 @@ from peft import LoraConfig
 from transformers import ProgressCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
+from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.evaluation import DiagnosisCallback
 
 from ..demo_digits.train import CPU, OneBar
@@ -44,6 +45,13 @@ def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -
     )
     with_one_bar(trainer, "loss").train()
     return trainer
+
+
+def merged(trainer: SFTTrainer, directory: Path):
+    """A new policy with a trainer's adapter in its weights; `directory` gets its checkpoint."""
+    trainer.model.merge_and_unload().save_pretrained(directory)
+    trainer.processing_class.save_pretrained(directory)
+    return AutoVLMPolicy.from_pretrained(directory, dtype="float32")
 
 
 def improve(

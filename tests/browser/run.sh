@@ -14,9 +14,6 @@ if [ ! -e "$environment/.installed" ]; then
     "$environment/bin/python" -m pip install -q -e '.[docs,ui]' 'axe-playwright-python>=0.1.7' 'playwright>=1.50'
     touch "$environment/.installed"
 fi
-if ! command -v chromium >/dev/null && ! command -v chromium-browser >/dev/null && ! command -v google-chrome >/dev/null; then
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends chromium fonts-dejavu-core
-fi
+sh "$(dirname "$0")/chromium.sh"
 HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 GRADIO_ANALYTICS_ENABLED=False \
     exec "$environment/bin/python" -m pytest -q -n 2 --durations=10 "${@:-tests/browser}"

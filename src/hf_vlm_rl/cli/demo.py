@@ -29,7 +29,7 @@ class Demo:
         threads: CPU threads of torch.
         downloads: Does it need a directory of downloads?
         controls: What it can train in place of GRPO, to compare.
-        old_controls: Further ones, which need an older TRL and run only when they are named.
+        named_controls: Further ones, which run only when they are named.
     """
 
     folder: str
@@ -39,7 +39,7 @@ class Demo:
     threads: int
     downloads: bool = False
     controls: tuple[str, ...] = ()
-    old_controls: tuple[str, ...] = ()
+    named_controls: tuple[str, ...] = ()
 
 
 DEMOS = {
@@ -52,7 +52,7 @@ DEMOS = {
         threads=2,
         downloads=True,
         controls=("sft", "dpo", "random"),
-        old_controls=("ppo",),
+        named_controls=("ppo", "cool", "decoder", "small_steps"),
     ),
 }
 
@@ -78,9 +78,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--controls",
         nargs="*",
-        choices=(*DEMOS["brands"].controls, *DEMOS["brands"].old_controls),
-        help="brands: afterwards, train these in place of GRPO (default without a name: all but ppo, "
-        "which needs TRL <= 1.12)",
+        choices=(*DEMOS["brands"].controls, *DEMOS["brands"].named_controls),
+        help="brands: afterwards, train these in place of GRPO (default without a name: sft, dpo and random; "
+        "ppo needs TRL <= 1.12)",
     )
 
 

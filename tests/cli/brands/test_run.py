@@ -72,6 +72,23 @@ def test_the_warm_start_answers_in_a_chat_as_it_did_when_it_was_measured(out, lo
     assert chats == [row.completions[0].strip() for row in before.rows[:3]]
 
 
+def test_grpo_with_other_settings_trains_what_they_say(out, logos):
+    from examples.demo_brands.controls import CONTROLS
+    from examples.demo_brands.splits import brand_rows
+    from examples.demo_brands.stages import Sizes
+    from hf_vlm_rl import AutoVLMPolicy
+
+    graded = brand_rows(logos, 4, "graded", 3)
+    adapted = {}
+    for name, steps in (("decoder", 1), ("small_steps", 4)):
+        policy = AutoVLMPolicy.from_pretrained(out / "seed-3" / "warm_start", dtype="float32")
+        trained = CONTROLS[name](policy, graded, Sizes(prompts=4), 3, out)
+        assert (trained.rows, trained.steps) == (4, steps)
+        adapted[name] = {key for key, _ in trained.model.named_parameters() if "lora_A" in key}
+    assert not any("projector" in key for key in adapted["decoder"])
+    assert any("projector" in key for key in adapted["small_steps"])
+
+
 def test_what_is_done_is_not_done_again(out, cache, sizes, capsys):
     from examples.demo_brands.run import run_seeds
 

@@ -85,7 +85,6 @@ def improve(
     Returns:
         The trainer after training: `policy` with its adapter, and `state.log_history`.
     """
-    policy.get_output_embeddings().register_forward_pre_hook(_contiguous)
     usual = {
         "max_completion_length": LONGEST,
         "temperature": TEMPERATURE,
@@ -113,14 +112,6 @@ def improve(
     trainer.add_callback(DiagnosisCallback())
     with_one_bar(trainer, "reward").train()
     return trainer
-
-
-def _contiguous(module, inputs: tuple) -> tuple:
-    """Lay the head's input out anew.
-
-    TRL cuts the prompts off first, and torch multiplies such a view with a frozen weight row by row.
-    """
-    return (inputs[0].contiguous(), *inputs[1:])
 
 
 def with_one_bar(trainer, shown: str):

@@ -19,14 +19,14 @@ CARRIERS = ("pixel_values", "image_grid_thw")
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
     """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain."""
     input_ids = kwargs.get("input_ids")
-    if input_ids is None or kwargs.get("mm_encoder_outputs") or _has_pixels(kwargs):
+    if input_ids is None or kwargs.get("mm_encoder_outputs") or has_pixels(kwargs):
         return False
     if cached_tokens(kwargs) and input_ids.shape[1] == 1:
         return False  # a step of decoding: no ticket is as short as one token
     return bool(backbone.processing_class.state.marks(input_ids).any())
 
 
-def _has_pixels(kwargs: Mapping[str, Any]) -> bool:
+def has_pixels(kwargs: Mapping[str, Any]) -> bool:
     """Whether a forward is given images or videos as pixels or tickets, under any name that models have."""
     return any("pixel_values" in name and value is not None for name, value in kwargs.items())
 
@@ -57,7 +57,7 @@ def locate(
         return kwargs, None
     carried = unpack(pixel_values)
     processing = backbone.processing_class
-    if carried is None and _has_pixels(kwargs):
+    if carried is None and has_pixels(kwargs):
         if pixel_values is not None or input_ids is None:
             return kwargs, None
         # Native tensors of videos: whoever shares prompts sees an argument that it has no rule for.

@@ -23,7 +23,8 @@ from .backbone import VLMBackbone, make_backbone
 from .chat import chat
 from .image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
 from .inputs import generating, inside_generate, model_inputs
-from .locate import cached_tokens, locate, tickets_inside
+from .kept_logits import kept_by_place
+from .locate import cached_tokens, has_pixels, locate, tickets_inside
 from .lora import lora_config
 from .native import read_native
 from .parts import freeze
@@ -78,7 +79,10 @@ class VLMPolicy(Retyped, _StockModel):
             ids: Any = kwargs.get("input_ids")
             places, never = None, own_generate and generating()
             prompts = False
-            if tickets_inside(self.base_model, kwargs):
+            inside = tickets_inside(self.base_model, kwargs)
+            if inside or has_pixels(kwargs):  # rows of text alone get the stock model's very numbers
+                kwargs |= kept_by_place(kwargs)
+            if inside:
                 places, prompts = read_images(self.base_model, ids)
                 # Whoever samples without `generate` does it in inference mode.
                 never = never or prompts or torch.is_inference_mode_enabled()

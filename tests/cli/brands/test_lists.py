@@ -16,7 +16,7 @@ def test_a_list_has_every_brand_once_and_the_same_others_each_time(logos):
         assert listed == names(logos, number)
         # Each is a choice of its own, whatever the others are.
         said = [[{"role": "assistant", "content": name}] for name in listed]
-        assert ChoiceReward(listed)(said, listed) == [1.0] * number
+        assert ChoiceReward(listed)(said, answer=listed) == [1.0] * number
 
 
 def test_the_list_comes_before_the_picture_and_is_the_same_in_every_row(logos):

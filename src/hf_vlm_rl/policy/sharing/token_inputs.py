@@ -9,6 +9,9 @@ from .visibility import UnknownInput
 # Tensors (B, T, ...) that a decoder takes for each token, besides positions and masks.
 OF_TOKENS = frozenset({"inputs_embeds", "moe_mm_token_type_ids", "per_layer_inputs"})
 
+# What some backbones hand on to a decoder, which leaves it to the head behind it.
+OF_THE_HEAD = frozenset({"logits_to_keep"})
+
 # Which tokens are images, and features that are added to their hidden states in several layers.
 DEEP = {"visual_pos_masks": "deepstack_visual_embeds", "vision_mask": "deepstack_features"}
 
@@ -26,7 +29,7 @@ def take_tokens(shape: tuple[int, int], source: torch.Tensor, kwargs: dict[str, 
     """
     taken = {}
     for name, value in kwargs.items():
-        if value is None:
+        if value is None or name in OF_THE_HEAD:
             continue
         if name == "position_ids":
             # (B, T), or (3 or 4, B, T) for multimodal positions, with 1 for B where all rows have the same.

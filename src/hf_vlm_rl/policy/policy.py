@@ -31,6 +31,7 @@ from .parts import freeze
 from .ranks import is_sharded
 from .rollouts.finished import keeping_rows, running_batch, sample
 from .rollouts.processors import NeverSample
+from .sharing.kernel import PackedAttention, Setting
 from .sharing.prefill import prefill_once
 from .sharing.switch import Mode, forbidden
 from .spare_types import without_spare_types
@@ -138,6 +139,9 @@ class VLMPolicy(Retyped, _StockModel):
             rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
             on prompts and then on what follows), "cached" (prompts fill a cache that all rows continue:
             slower, for decoders that do not run on a packed row), or None.
+            `packed_attention`: kernel ("flex", "loop") to number of calls for packed rows, one for each layer
+            of a forward. `not_flex`: why FlexAttention did not compute a call where it is asked to (see
+            `set_packed_attention`), to number of calls.
             `tokens_by_batch_size`: of the latest optimiser step, rows of a forward to the tokens that the
             decoder computes in the whole step: first as it ran, then with larger forwards, of which there
             are fewer (`per_device_train_batch_size` times more, `gradient_accumulation_steps` fewer).
@@ -160,12 +164,31 @@ class VLMPolicy(Retyped, _StockModel):
             "prompt_tokens_prefilled": sharing.prompt_tokens_prefilled,
             "not_shared": dict(sharing.refused),
             "way": sharing.way_in_words,
+            "packed_attention": dict(sharing.attention.calls),
+            "not_flex": dict(sharing.attention.refused),
             "tokens_by_batch_size": sharing.tokens_by_rows(),
             "row_steps": rollouts.steps,
             "row_steps_run": rollouts.steps_run,
             "rows_kept": dict(rollouts.kept),
             "native_inputs": self.family.native_inputs,
         }
+
+    def set_packed_attention(self, setting: Setting) -> "VLMPolicy":
+        """Choose what computes the attention of rows that share their prompts in one packed row.
+
+        Args:
+            setting: "auto", the default: FlexAttention on CUDA, the loop elsewhere. "flex": FlexAttention,
+                also on a CPU (slow, and without gradients). "loop": stock's own attention, with some calls
+                for each prompt. What FlexAttention cannot compute, the loop does; `sharing_report` says why.
+
+        Returns:
+            The policy.
+
+        Raises:
+            ValueError: If there is no such setting.
+        """
+        self.base_model.sharing.attention = PackedAttention(setting)
+        return self
 
     def lora_config(
         self, r: int = 16, target: Any = "language", experts: bool | None = None, **peft_kwargs: Any

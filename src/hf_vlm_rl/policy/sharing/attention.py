@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from .flex import flex
 from .visibility import AHEAD, UnknownInput, Visibility, looks_ahead
 
 
@@ -44,6 +45,8 @@ def shared_prefix_attention(
         raise UnknownInput(AHEAD, lasting=False)
     if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
         raise UnknownInput("the attention module does more than weigh values")
+    if _takes_flex(query, key, value, attention_mask, scaling):
+        return flex(query, key, value, attention_mask.blocks, scaling).transpose(1, 2), None
     calls = attention_mask.layout.calls
     lengths = [call.length for call in calls]
     queries, keys, values = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
@@ -55,6 +58,14 @@ def shared_prefix_attention(
         part = _attend(_joined(queries, asking), _joined(keys, seen), _joined(values, seen), visible, scaling)
         parts.append(part if len(asking) == 1 else part[:, :, -call.length :])
     return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+@torch.compiler.disable
+def _takes_flex(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, visibility: Visibility, scaling: float | None
+) -> bool:
+    choice = visibility.layout.attention
+    return choice is not None and choice.takes_flex(query, key, value, visibility, scaling)
 
 
 def _attend(

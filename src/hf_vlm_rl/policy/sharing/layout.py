@@ -11,10 +11,14 @@ suffix]. That is their tree, depth first. S packed tokens stand for the B x T of
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
 
 from .tree import TOLL, Edge, cheapest_tree
+
+if TYPE_CHECKING:
+    from .kernel import PackedAttention
 
 # Neighbours attend in one call, up to this share of what lies before them. Larger calls spend more on pairs
 # of rows that do not see each other, smaller ones copy the keys and values before them more often.
@@ -77,6 +81,7 @@ class Layout:
         until: (S,) packed position after the last token in whose rows each token is.
         starts: (B,) the column of each row's first token.
         shape: (B, T).
+        attention: Chooses the kernel of attention; None for the loop.
     """
 
     spans: tuple[Span, ...]
@@ -88,6 +93,7 @@ class Layout:
     until: torch.Tensor
     starts: tuple[int, ...]
     shape: tuple[int, int]
+    attention: "PackedAttention | None" = None
 
     @property
     def computed(self) -> int:

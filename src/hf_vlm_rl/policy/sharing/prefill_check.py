@@ -12,7 +12,7 @@ from transformers import Cache, DynamicCache
 
 from ..eval_mode import evaluating
 from .prefix_cache import OtherKeys, share_prompts
-from .self_check import tolerance
+from .tolerance import tolerance
 
 # Which of two prompts each row continues, and how the prompts are padded.
 PROMPT = (0, 1, 0)

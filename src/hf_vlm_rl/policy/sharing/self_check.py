@@ -4,14 +4,17 @@ The conformance tests compare the two paths for every family; this catches what 
 attention kernel, a quantised layer or a release of transformers that reads its arguments otherwise.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..eval_mode import evaluating
 from .cached import Cut, find_cut
+from .kernel import PackedAttention
 from .layout import Layout, find_layout
 from .switch import ON_A_CACHE
+from .tolerance import tolerance
 
 # Three rows begin in one column and two in another; their last tokens are padding in places, too.
 PADDING, PREFIX, SUFFIXES = (3, 3, 3, 0, 0), 24, (9, 3, 5, 5, 4)
@@ -19,33 +22,18 @@ PADDING, PREFIX, SUFFIXES = (3, 3, 3, 0, 0), 24, (9, 3, 5, 5, 4)
 # Tokens behind the prefix that two of the rows have in common, too.
 TURN, OF_TURN = 6, (1, 2)
 
-# Largest difference, as a share of the largest hidden state. A path that is wrong is off by its size.
-TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
-TOLERANCE_HALF = 0.1
 
-
-def tolerance(dtype: torch.dtype, full: dict[torch.dtype, float] = TOLERANCE) -> float:
-    """What rounding may make of a difference, as a share of the largest value.
-
-    Args:
-        dtype: Of the numbers.
-        full: What it may make of dtypes that are multiplied in full precision; others have `TOLERANCE_HALF`.
-    """
-    if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":  # TF32, or bfloat16
-        return TOLERANCE_HALF
-    return full.get(dtype, TOLERANCE_HALF)
-
-
-def disagreement(decoder: Any, way: str) -> str | None:
+def disagreement(decoder: Any, way: str, attention: PackedAttention) -> str | None:
     """Why a decoder must not share in some way: it differs from its plain forward. None if it does not.
 
     Args:
         decoder: The text decoder of a policy; its mode and gradients are left as they are.
         way: `IN_ONE_ROW` or `ON_A_CACHE`.
+        attention: Chooses the kernel for a packed row.
     """
     ids = _rows().to(decoder.device)
     mask = ids >= 0
-    layout = _layouts(ids.cpu(), mask.cpu(), way).to(decoder.device)
+    layout = _layouts(ids.cpu(), mask.cpu(), way, attention).to(decoder.device)
     embeddings = decoder.get_input_embeddings()(ids.clamp(min=0))
     arguments = {"inputs_embeds": embeddings, "attention_mask": mask.long(), "use_cache": False}
     with torch.no_grad(), evaluating(decoder):
@@ -64,11 +52,13 @@ def disagreement(decoder: Any, way: str) -> str | None:
     )
 
 
-def _layouts(ids: torch.Tensor, mask: torch.Tensor, way: str) -> Layout | Cut:
+def _layouts(ids: torch.Tensor, mask: torch.Tensor, way: str, attention: PackedAttention) -> Layout | Cut:
     layout = find_layout(ids, mask, toll=0)
     if layout is None:
         raise ValueError("Got test rows with padding in their middle. Expected it at their ends.")
-    return find_cut(layout, ids, mask, torch.zeros_like(mask)) if way == ON_A_CACHE else layout
+    if way == ON_A_CACHE:
+        return find_cut(layout, ids, mask, torch.zeros_like(mask))
+    return replace(layout, attention=attention)
 
 
 def _rows() -> torch.Tensor:

@@ -62,14 +62,17 @@ def _uneven(backbone: Any) -> str | None:
 
 
 def agrees(backbone: Any) -> bool:
-    """Whether the decoder gives the same when rows share; asked once per way, dtype and attention kernel."""
+    """Whether the decoder gives the same when rows share; asked once per way, dtype and attention kernels."""
     switch = backbone.sharing
     decoder = backbone.decoder
-    kind = (switch.way, decoder.dtype, decoder.device, decoder.config._attn_implementation)
+    kernel, attention = decoder.config._attn_implementation, switch.attention
+    kind = (switch.way, decoder.dtype, decoder.device, kernel, attention.setting)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.
     if kind in switch.checked or ranks() > 1 or decoder.device.type == "meta":
         return True
-    reason = disagreement(decoder, switch.way)
+    reason = disagreement(decoder, switch.way, attention)
+    if reason is not None and attention.leave_flex(f"the self-check failed: {reason}"):
+        reason = disagreement(decoder, switch.way, attention)
     if reason is None:
         switch.checked.add(kind)
     else:

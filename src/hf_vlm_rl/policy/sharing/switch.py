@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 from transformers.utils import logging
 
 from .cached import Cut, find_cut
+from .kernel import PackedAttention, Setting
 from .layout import Layout, find_layout
 from .micro_batches import MicroBatches
 from .tree import TOLL
@@ -78,6 +80,7 @@ class SharingSwitch:
         prefill_refusal: Why `generate` cannot prefill a prompt once, or None.
         way: The argument of the decoder by which it shares.
         recurrent: The decoder has recurrent or convolutional modules.
+        attention: Which kernel computes packed rows; see `PackedAttention`.
 
     Attributes:
         tokens: B x T tokens of the forwards that shared.
@@ -89,6 +92,7 @@ class SharingSwitch:
         prompt_tokens_prefilled: Tokens that the decoder computed for them.
         refused: Reason to number of forwards that did not share.
         micro_batches: The rows of the latest optimiser step.
+        attention: Chooses that kernel, and keeps account of it.
         checked: Ways, dtypes, devices and kernels for which shared and plain forwards were seen to agree.
     """
 
@@ -102,6 +106,7 @@ class SharingSwitch:
         prefill_refusal: str | None = None,
         way: str = IN_ONE_ROW,
         recurrent: bool = False,
+        attention: Setting = "auto",
     ):
         if mode not in ("auto", True, False):
             raise ValueError(f"Got sharing={mode!r}. Expected 'auto', True or False.")
@@ -122,6 +127,7 @@ class SharingSwitch:
         self.prompt_tokens_prefilled = 0
         self.refused: Counter[str] = Counter()
         self.micro_batches = MicroBatches()
+        self.attention = PackedAttention(attention)
         self.checked: set[tuple] = set()
 
     def __deepcopy__(self, memo: dict) -> Self:
@@ -134,6 +140,7 @@ class SharingSwitch:
             self.prefill_refusal,
             self.way,
             self.recurrent,
+            self.attention.setting,
         )
 
     @property
@@ -250,6 +257,7 @@ class SharingSwitch:
         layout = find_layout(mask=mask, toll=toll, **tokens)
         if layout is None:
             return None, "a row has padding in its middle or no token at all"
+        layout = replace(layout, attention=self.attention)
         found: Layout | Cut = layout
         if self.way == ON_A_CACHE:
             found = find_cut(layout, tokens["keys"], mask, tokens["joined"])

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers.masking_utils import causal_mask_function
 
+from .flex import Blocks, find_blocks
 from .layout import Call, Layout
 from .tree import Edge
 
@@ -55,12 +56,39 @@ class Visibility:
         """
         return [self._mask_of(call) for call in self.layout.calls]
 
+    @property
+    def causal(self) -> bool:
+        """Whether tokens see all that lies before them in their rows, and nothing else."""
+        return True
+
+    @property
+    def additive(self) -> bool:
+        """Whether masks are numbers that are added to the scores."""
+        return False
+
+    @cached_property
+    def blocks(self) -> Blocks:
+        """Who sees whom, by blocks, unless it is `additive`. Made once for all layers that attend alike."""
+        return find_blocks(self.layout, self.seen)
+
+    def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Which queries see which keys.
+
+        Args:
+            queries: Packed positions, which broadcast with those of the keys.
+            keys: Packed positions.
+
+        Returns:
+            Bool, of the shape to which they broadcast, or numbers that are added to the scores.
+        """
+        return (keys <= queries) & (queries < self.layout.until[keys])
+
     def _mask_of(self, call: Call) -> torch.Tensor | None:
         # Without a mask, attention is computed for the tokens before, too: cheaper where these are fewer.
-        if call.of_one_edge and sum(each.length for each in self._before(call)) < call.length:
+        fewer = sum(each.length for each in self._before(call)) < call.length
+        if self.causal and call.of_one_edge and fewer:
             return None
-        queries, keys = self._places(call)
-        return (keys <= queries) & (queries < self.layout.until[keys])
+        return self.seen(*self._places(call))
 
     def _places(self, call: Call) -> tuple[torch.Tensor, torch.Tensor]:
         """Packed positions of a call: (tokens, 1) and (1, tokens before and tokens)."""
@@ -73,11 +101,8 @@ class Visibility:
     def _before(self, call: Call) -> list[Call]:
         return [self.layout.calls[number] for number in call.before]
 
-    def _in_a_row(self, call: Call) -> torch.Tensor | None:
-        """Where the keys are of the tokens' edges or of edges before these; None for everywhere."""
-        if call.of_one_edge:
-            return None
-        queries, keys = self._places(call)
+    def _in_a_row(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Where the keys are of the queries' edges or of edges before these."""
         return (self.layout.since[keys] <= queries) & (queries < self.layout.until[keys])
 
 
@@ -98,14 +123,18 @@ class FunctionVisibility(Visibility):
         """Whether stock attention gets a mask: transformers makes one where a batch has padding."""
         return self.layout.padded
 
-    def _mask_of(self, call: Call) -> torch.Tensor | None:
-        if self._function is causal_mask_function:
-            return super()._mask_of(call)
-        queries, keys = (self.layout.positions[places] for places in self._places(call))
+    @property
+    def causal(self) -> bool:
+        """Whether the function says so."""
+        return self._function is causal_mask_function
+
+    def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """Which queries see which keys, by their places in the row; see `Visibility.seen`."""
+        if self.causal:
+            return super().seen(queries, keys)
         zero = queries.new_zeros(())
-        allowed = self._function(zero, zero, queries, keys).expand(len(queries), keys.shape[1])
-        within = self._in_a_row(call)
-        return allowed if within is None else allowed & within
+        allowed = self._function(zero, zero, self.layout.positions[queries], self.layout.positions[keys])
+        return allowed & self._in_a_row(queries, keys)
 
 
 class DenseVisibility(Visibility):
@@ -146,20 +175,28 @@ class DenseVisibility(Visibility):
             if bool(sees(beyond).any()) or not torch.equal(within, first):
                 raise UnknownInput("tokens of the common prefix see what follows it", lasting=False)
 
-    def _mask_of(self, call: Call) -> torch.Tensor | None:
+    @property
+    def causal(self) -> bool:
+        """Whether the mask is known to say so: it is not."""
+        return False
+
+    @property
+    def additive(self) -> bool:
+        """Whether the mask is added to the scores."""
+        return self._mask.dtype != torch.bool
+
+    def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """What the mask says of queries and keys; see `Visibility.seen`."""
         columns = self.layout.shape[1]
-        queries, keys = self._places(call)
         tokens = self.layout.source[queries]
         row, column = tokens // columns, tokens % columns
         start = column - self.layout.positions[queries]
         # Keys in other rows may lie outside the queries' own.
         allowed = self._mask[row, column, (start + self.layout.positions[keys]).clamp(0, columns - 1)]
-        within = self._in_a_row(call)
-        if within is None:
-            return allowed
-        if allowed.dtype == torch.bool:
-            return allowed & within
-        return allowed.masked_fill(~within, torch.finfo(allowed.dtype).min)
+        within = self._in_a_row(queries, keys)
+        if self.additive:
+            return allowed.masked_fill(~within, torch.finfo(allowed.dtype).min)
+        return allowed & within
 
 
 def sees(mask: torch.Tensor) -> torch.Tensor:

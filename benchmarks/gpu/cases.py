@@ -46,12 +46,17 @@ def stock_model(family: str, attention: str, device: str) -> tuple[Any, Any]:
     return model.to(torch.bfloat16).float().to(device).eval(), made.processor
 
 
-def policies(model: Any, processor: Any) -> dict[bool, Any]:
-    """Policies with copies of the weights: one that never shares, one that shares wherever it is exact."""
+def policies(model: Any, processor: Any) -> dict[str, Any]:
+    """Policies with copies of the weights: one that never shares, and two that share wherever it is exact.
+
+    "on" computes packed rows as by default, by FlexAttention on CUDA and the loop on a CPU; "other kernel" by
+    the other one.
+    """
+    other = "loop" if model.device.type == "cuda" else "flex"
     made = {}
-    for sharing in (False, True):
-        made[sharing] = policy_of(model, processor)
-        made[sharing].base_model.sharing.mode = sharing
+    for name, attention in (("off", "auto"), ("on", "auto"), ("on, other kernel", other)):
+        made[name] = policy_of(model, processor).set_packed_attention(attention)
+        made[name].base_model.sharing.mode = name != "off"
     return made
 
 

@@ -116,7 +116,7 @@ def count(family: str, device: str) -> tuple[Counter, Counter, Counter]:
     made = policies(model, processor)
     counted = []
     sides = [(model, processor)]
-    sides += [(made[sharing], made[sharing].processing_class) for sharing in (True, False)]
+    sides += [(made[sharing], made[sharing].processing_class) for sharing in ("on", "off")]
     for side, processing in sides:
         step = hot_path(side, processing, device)
         with waits(device) as places:

@@ -1,4 +1,4 @@
-"""Clause 6 with FlexAttention, where a CPU has it: forwards without gradients give the stock model's values."""
+"""Clause 6 with FlexAttention, where a CPU has it: forwards without gradients give the stock values."""
 
 import pytest
 import torch
@@ -50,6 +50,6 @@ def test_values_are_those_of_the_stock_model(model_type, twins, made):
     assert report["not_flex"] == {}
     assert set(report["packed_attention"]) == {"flex"}
     layers = report["packed_attention"]["flex"] - before
-    kinds = {kind for kind in getattr(backbone.decoder.config, "layer_types", None) or ["full_attention"]}
+    kinds = set(getattr(backbone.decoder.config, "layer_types", None) or ["full_attention"])
     attentive = {kind for kind in kinds if kind.endswith("attention") and kind != "linear_attention"}
     assert len(made) == min(len(attentive), layers)

@@ -83,6 +83,12 @@ def a_config_knows_its_source() -> None:
     assert PreTrainedConfig(name_or_path="org/model")._name_or_path == "org/model"
 
 
+def functions_are_not_compiled_without_end() -> None:
+    from torch._dynamo import exc
+
+    assert hasattr(exc, "FailOnRecompileLimitHit") or hasattr(exc, "FailOnCacheLimitHit")  # in torch 2.6
+
+
 def a_model_is_made_of_a_config() -> None:
     model = LlamaForCausalLM._from_config(tiny().config, dtype=torch.bfloat16)
     assert model.dtype == torch.bfloat16

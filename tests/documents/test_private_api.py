@@ -31,6 +31,7 @@ from tests.documents.private_names import (
     a_tensor_counts_its_changes,
     attention_is_chosen_by_the_config,
     batch_normalisations_are_of_one_kind,
+    functions_are_not_compiled_without_end,
     layers_call_the_checkpointing_function,
     layers_know_their_adapter,
     layers_know_whether_adapters_are_off,
@@ -71,6 +72,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "the commit a model was read from, for adapters; transformers stopped to set it, and still strips it",
         a_config_keeps_a_commit_to_itself,
+    ),
+    "_dynamo": (
+        "torch",
+        "the error of a function that torch will not compile once more, which gets a new one in its place",
+        functions_are_not_compiled_without_end,
     ),
     "_encode_plus": (
         "transformers",

@@ -210,6 +210,24 @@ def test_one_kernel_is_compiled_for_all_lengths_and_kinds_of_layers():
     assert attention.calls == {"flex": 1 + 5 * len(KINDS)}
 
 
+@pytest.fixture
+def nothing_checked(monkeypatch):
+    monkeypatch.setattr(flex, "_kernels", {})
+    monkeypatch.setattr(kernel, "_disagreements", {})
+
+
+def test_it_is_compiled_as_often_as_torch_asks(nothing_checked):
+    attention, threads = PackedAttention("flex"), torch.get_num_threads()
+    try:
+        for number in range(1, 12):
+            torch.set_num_threads(number)  # torch compiles for each number of them, but not more than 8 times
+            attend([(40, 0, [3, 4])], attention)
+    finally:
+        torch.set_num_threads(threads)
+    assert attention.calls == {"flex": 11}
+    assert not attention.refused
+
+
 def test_a_cpu_uses_the_loop_unless_it_is_told_otherwise():
     attention = PackedAttention()
     attend([(40, 0, [3, 4])], attention)
@@ -269,12 +287,6 @@ def fails(*arguments, **keywords):
 
 def differs(*arguments, **keywords):
     return 1.2 * flex_attention(*arguments, **keywords)
-
-
-@pytest.fixture
-def nothing_checked(monkeypatch):
-    monkeypatch.setattr(flex, "_kernels", {})
-    monkeypatch.setattr(kernel, "_disagreements", {})
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch._dynamo import exc
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 from torch.nn.functional import pad
 
@@ -38,6 +39,11 @@ TENSORS = (
     "q_indices",
     "full_q_num_blocks",
     "full_q_indices",
+)
+
+# What torch raises when it will not compile a function once more; the second is the name in torch 2.6.
+COMPILED_TOO_OFTEN = tuple(
+    getattr(exc, name) for name in ("FailOnRecompileLimitHit", "FailOnCacheLimitHit") if hasattr(exc, name)
 )
 
 # Says which queries see which keys, of packed positions that broadcast.
@@ -163,7 +169,12 @@ def flex(
     factor = repr(1 / math.sqrt(query.shape[3]) if scaling is None else float(scaling))
     kind = (query.device, query.dtype, *(size for each in tensors for size in each.shape[1::2]), factor)
     tables = (blocks.pairs, blocks.places, blocks.rows)
-    return _compiled(*kind)(*tensors, blocks.lists, tables, factor)[:, :, :tokens]
+    try:
+        attended = _compiled(*kind)(*tensors, blocks.lists, tables, factor)
+    except COMPILED_TOO_OFTEN:
+        _kernels.pop(kind, None)
+        attended = _compiled(*kind)(*tensors, blocks.lists, tables, factor)
+    return attended[:, :, :tokens]
 
 
 _kernels: dict[tuple, Callable[..., torch.Tensor]] = {}
@@ -172,8 +183,9 @@ _kernels: dict[tuple, Callable[..., torch.Tensor]] = {}
 def _compiled(device: torch.device, *kind: object) -> Callable[..., torch.Tensor]:
     """The kernel for one kind of call, which is compiled when it is first called, once for all lengths.
 
-    Each kind has a function of its own, since torch counts how often a function is compiled anew. Above its
-    limit a call fails: it would go on uncompiled, with all scores in memory.
+    Each kind has a function of its own, since torch counts how often a function is compiled anew: for another
+    mode of gradients, say, or after a library has made classes known to torch. Above the limit, a call that
+    must not run uncompiled, with all scores in memory, fails, and a new function takes its place.
     """
     if (device, *kind) not in _kernels:
         code = _attend.__code__.replace(co_name=f"packed_attention_{len(_kernels)}")

@@ -140,7 +140,8 @@ def prefill_once(
     backbone.sharing.prefilled += len(first)
     backbone.sharing.prompt_tokens += len(rows) * (ids.shape[1] - 1)
     backbone.sharing.prompt_tokens_prefilled += computed
-    return kwargs | {"past_key_values": filled, "attention_mask": mask}
+    # transformers takes a cache or the name of one; the only name that comes so far is that of this cache.
+    return kwargs | {"past_key_values": filled, "attention_mask": mask, "cache_implementation": None}
 
 
 def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:

@@ -8,6 +8,7 @@ computes exactly what the bare model computes.
 
 import functools
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,7 +91,11 @@ class VLMPolicy(Retyped, _StockModel):
                 if kwargs.get("labels") is not None:
                     kwargs["labels"] = unlabelled(kwargs["labels"], ids, places)
             padded = PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None
-            with forbidden(padded), labels_answered():
+            # Steps of `generate` set nothing for this thread: that would break torch's graph of a step.
+            with (
+                forbidden(padded) if padded else nullcontext(),
+                labels_answered() if inside else nullcontext(),
+            ):
                 output = stock.forward(self, **kwargs)
             # A class's own `generate` may pass no processors on (Janus, transformers 5.23).
             if never:

@@ -144,6 +144,8 @@ def _listed(blocks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return blocks.sum(dim=1, dtype=torch.int32)[None, None], order.int()[None, None]
 
 
+# In a model that is compiled as a whole, the kernel stays the one that was compiled and checked here.
+@torch.compiler.disable(recursive=False)
 def flex(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, blocks: Blocks, scaling: float | None
 ) -> torch.Tensor:
@@ -205,5 +207,7 @@ def _attend(
     tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     factor: str,
 ) -> torch.Tensor:
-    mask = Blocks(query.shape[2], lists, *tables).mask()
+    # A multiple of the side, as the compiler can tell: it leaves out what checks for the sequence's end.
+    length = lists[0].shape[2] * SIDE
+    mask = Blocks(length, lists, *tables).mask()
     return flex_attention(query, key, value, block_mask=mask, scale=float(factor), enable_gqa=True)

@@ -2,8 +2,9 @@
 
 import pytest
 import torch
+from torch.nn.attention.flex_attention import flex_attention
 
-from hf_vlm_rl.policy.sharing import visibility
+from hf_vlm_rl.policy.sharing import flex, kernel, visibility
 
 from .cases import ALL
 from .test_trees import TURNS, batches
@@ -53,3 +54,27 @@ def test_values_are_those_of_the_stock_model(model_type, twins, made):
     kinds = set(getattr(backbone.decoder.config, "layer_types", None) or ["full_attention"])
     attentive = {kind for kind in kinds if kind.endswith("attention") and kind != "linear_attention"}
     assert len(made) == min(len(attentive), layers)
+
+
+def short_ones_differ(query, *others, **keywords):
+    attended = flex_attention(query, *others, **keywords)
+    return attended * 1.2 if query.shape[2] <= 256 else attended
+
+
+@pytest.mark.parametrize("model_type", ["internvl"])
+def test_a_decoder_that_differs_with_it_uses_the_loop(model_type, twins, monkeypatch):
+    """Its own check has longer rows than the decoder's."""
+    monkeypatch.setattr(flex, "_kernels", {})
+    monkeypatch.setattr(kernel, "_disagreements", {})
+    monkeypatch.setattr(flex, "flex_attention", short_ones_differ)
+    policy = twins.policy.set_packed_attention("flex")
+    policy.base_model.sharing.mode = True
+    stock, ours = batches(twins, TURNS, left=True)
+    found, expected = log_probs(policy, ours), log_probs(twins.bare, stock)
+    torch.testing.assert_close(found, expected, atol=ATOL, rtol=0)
+    report = policy.sharing_report()
+    (reason,) = report["not_flex"]
+    assert reason.startswith("the self-check failed: on ")
+    assert report["way"] == "packed"
+    assert report["tokens"] > report["tokens_computed"] > 0
+    assert report["not_shared"] == {}

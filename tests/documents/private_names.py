@@ -86,7 +86,7 @@ def a_config_knows_its_source() -> None:
 def functions_are_not_compiled_without_end() -> None:
     from torch._dynamo import exc
 
-    assert hasattr(exc, "FailOnRecompileLimitHit") or hasattr(exc, "FailOnCacheLimitHit")  # in torch 2.6
+    assert hasattr(exc, "FailOnRecompileLimitHit") or hasattr(exc, "RecompileLimitExceeded")  # in torch 2.6
 
 
 def a_model_is_made_of_a_config() -> None:

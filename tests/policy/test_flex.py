@@ -289,9 +289,17 @@ def differs(*arguments, **keywords):
     return 1.2 * flex_attention(*arguments, **keywords)
 
 
+def is_no_number(*arguments, **keywords):
+    return torch.nan * flex_attention(*arguments, **keywords)
+
+
 @pytest.mark.parametrize(
     ("function", "reason"),
-    [(fails, "FlexAttention fails on cpu: "), (differs, "FlexAttention differs from stock attention by ")],
+    [
+        (fails, "FlexAttention fails on cpu: "),
+        (differs, "FlexAttention differs from stock attention by 2.0e-01 "),
+        (is_no_number, "FlexAttention differs from stock attention by nan "),
+    ],
 )
 def test_where_it_fails_or_differs_the_loop_is_used_and_the_reason_named(
     function, reason, nothing_checked, monkeypatch

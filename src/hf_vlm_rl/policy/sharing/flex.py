@@ -43,7 +43,7 @@ TENSORS = (
 
 # What torch raises when it will not compile a function once more; the second is the name in torch 2.6.
 COMPILED_TOO_OFTEN = tuple(
-    getattr(exc, name) for name in ("FailOnRecompileLimitHit", "FailOnCacheLimitHit") if hasattr(exc, name)
+    getattr(exc, name) for name in ("FailOnRecompileLimitHit", "RecompileLimitExceeded") if hasattr(exc, name)
 )
 
 # Says which queries see which keys, of packed positions that broadcast.

@@ -28,8 +28,8 @@ CAPABILITY = (8, 0)
 # nobody sees anybody, some do, and all do.
 PROBES = (((150, (40, 130)), (20, (9, 3))), ((300, (70, 3, 200)), (140, (5, 9))))
 
-# Most that rounding may make of a token's difference, as a share of tokens' usual size. What a token must not
-# see makes a difference of about its size.
+# Most that rounding may make of a token's difference, as a share of its size. What a token must not see makes
+# a difference of about that size.
 ROUNDING = 0.05
 
 
@@ -141,7 +141,10 @@ def _disagreement(kind: Kind) -> str | None:
     """
     if kind not in _disagreements:
         with ThreadPoolExecutor(1) as threads:
-            _disagreements[kind] = threads.submit(_check, kind).result()
+            reason = threads.submit(_check, kind).result()
+        if reason is not None:
+            logger.warning(f"Packed rows attend in a loop: {reason}.")
+        _disagreements[kind] = reason
     return _disagreements[kind]
 
 
@@ -155,7 +158,7 @@ def _check(kind: Kind) -> str | None:
             return f"FlexAttention fails on {kind.device}: {type(error).__name__}: {text[0]}"
         if not difference <= allowed:  # not a number is no agreement
             return (
-                f"FlexAttention differs from stock attention by {difference:.1e} of a token's usual size in "
+                f"FlexAttention differs from stock attention by {difference:.1e} of a token's size in "
                 f"{kind.dtype} (at most {allowed:.0e} is rounding)"
             )
     return None
@@ -190,12 +193,14 @@ def _difference(kind: Kind, probe: Sequence[tuple[int, Sequence[int]]]) -> float
             torch.autograd.grad(expected, inputs, weights.float()),
             strict=True,
         )
-    return max(_apart(found.detach(), right.detach()) for found, right in pairs)
+    # In one tensor, whose largest number is none where any is none.
+    return torch.stack([_apart(found.detach(), right.detach()) for found, right in pairs]).max().item()
 
 
-def _apart(found: torch.Tensor, expected: torch.Tensor) -> float:
+def _apart(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    """The largest difference of a token, as a share of its size or of tokens' mean size if that is more."""
     sizes = expected.float().norm(dim=(1, 3))
-    return ((found.float() - expected.float()).norm(dim=(1, 3)).max() / sizes.mean()).item()
+    return ((found.float() - expected.float()).norm(dim=(1, 3)) / sizes.clamp(min=sizes.mean())).max()
 
 
 def _probed(probe: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Visibility:

@@ -270,6 +270,20 @@ def test_masks_that_are_added_to_the_scores_are_left_to_the_loop():
     torch.testing.assert_close(found, stock, atol=ATOL, rtol=0)
 
 
+def test_autocast_brings_all_to_one_dtype():
+    attention = PackedAttention("flex")
+    layout, mask = layout_of([(40, 0, [3, 4])], "causal", True, attention)
+    query, key, value = drawn_tensors(layout.computed)
+    tensors = (query, key, value.bfloat16())  # as rotary positions in float32 make them
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _ = shared_prefix_attention(MODULE, *tensors, visibility("causal", layout, mask), None)
+        attention.setting = "loop"
+        looped, _ = shared_prefix_attention(MODULE, *tensors, visibility("causal", layout, mask), None)
+    assert attention.calls == {"flex": 1, "loop": 1}
+    assert found.dtype == looped.dtype == torch.bfloat16
+    torch.testing.assert_close(found, looped, atol=0.02, rtol=0.02)
+
+
 def test_gradients_on_a_cpu_are_left_to_the_loop():
     attention = PackedAttention("flex")
     layout, mask = layout_of([(40, 0, [3, 4])], "causal", True, attention)

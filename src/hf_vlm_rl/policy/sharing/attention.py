@@ -45,8 +45,10 @@ def shared_prefix_attention(
         raise UnknownInput(AHEAD, lasting=False)
     if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
         raise UnknownInput("the attention module does more than weigh values")
-    if _takes_flex(query, key, value, attention_mask, scaling):
-        return flex(query, key, value, attention_mask.blocks, scaling).transpose(1, 2), None
+    tensors = _in_autocast(query, key, value)
+    if _takes_flex(*tensors, attention_mask, scaling):
+        with torch.autocast(query.device.type, enabled=False):
+            return flex(*tensors, attention_mask.blocks, scaling).transpose(1, 2), None
     calls = attention_mask.layout.calls
     lengths = [call.length for call in calls]
     queries, keys, values = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
@@ -58,6 +60,17 @@ def shared_prefix_attention(
         part = _attend(_joined(queries, asking), _joined(keys, seen), _joined(values, seen), visible, scaling)
         parts.append(part if len(asking) == 1 else part[:, :, -call.length :])
     return torch.cat(parts, dim=2).transpose(1, 2), None
+
+
+def _in_autocast(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """As autocast brings them to stock attention; rotary positions make float32 of some."""
+    device = query.device.type
+    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
+        return query, key, value
+    dtype = torch.get_autocast_dtype(device)
+    return query.to(dtype), key.to(dtype), value.to(dtype)
 
 
 @torch.compiler.disable

@@ -63,18 +63,23 @@ def test_static_caches_give_the_stock_models_samples(model_type, cache, images, 
     assert report["prompts"] == 0
 
 
-@pytest.mark.parametrize("where", ["argument", "model"])
 @pytest.mark.parametrize("model_type", MODELS)
-def test_the_dynamic_cache_may_be_asked_for_by_name(model_type, where, twins):
+def test_the_dynamic_cache_may_be_asked_for_by_name(model_type, twins):
     twins.policy.base_model.sharing.mode = True
-    settings = {"cache_implementation": "dynamic"} if where == "argument" else {}
-    if where == "model":
-        twins.policy.generation_config.cache_implementation = "dynamic"
-    stock, ours = samples(twins, True, do_sample=True, **settings)
+    stock, ours = samples(twins, True, do_sample=True, cache_implementation="dynamic")
     assert torch.equal(ours, stock)
     report = twins.policy.sharing_report()
     assert (report["prompts"], report["prompts_prefilled"]) == (3, 2)
     assert report["row_steps_run"] < report["row_steps"]
+
+
+@pytest.mark.parametrize("model_type", MODELS)
+def test_where_the_models_config_names_a_cache_each_row_has_its_prompt(model_type, twins, monkeypatch):
+    twins.policy.base_model.sharing.mode = True
+    monkeypatch.setattr(twins.policy.generation_config, "cache_implementation", "dynamic")
+    stock, ours = samples(twins, True, do_sample=True)
+    assert torch.equal(ours, stock)
+    assert twins.policy.sharing_report()["not_shared"]["generate: cache_implementation is dynamic"] == 1
 
 
 def compiled(twins, **settings) -> tuple[list[torch.Tensor], list[dict]]:

@@ -140,8 +140,9 @@ def prefill_once(
     backbone.sharing.prefilled += len(first)
     backbone.sharing.prompt_tokens += len(rows) * (ids.shape[1] - 1)
     backbone.sharing.prompt_tokens_prefilled += computed
-    # transformers takes a cache or the name of one; the only name that comes so far is that of this cache.
-    return kwargs | {"past_key_values": filled, "attention_mask": mask, "cache_implementation": None}
+    # transformers takes a cache or the name of one.
+    unnamed = {name: value for name, value in kwargs.items() if name != "cache_implementation"}
+    return unnamed | {"past_key_values": filled, "attention_mask": mask}
 
 
 def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
@@ -162,7 +163,10 @@ def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
     for settings in (kwargs.get("generation_config"), policy.generation_config):
         for name, value in (settings.to_diff_dict() if settings is not None else {}).items():
             # What the call's config leaves open, transformers fills from the model's own.
-            if name not in SETTINGS and kwargs.get(name) is None and not _is_plain(name, value):
+            plain = (
+                _is_plain(name, value) and name != "cache_implementation"
+            )  # a name there cannot be left out
+            if name not in SETTINGS and kwargs.get(name) is None and not plain:
                 return f"generate: {name} is {value}"
     if kwargs["input_ids"].shape[1] < 2:
         return "generate: the prompt is one token"

@@ -9,6 +9,7 @@ import math
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch._dynamo import exc
@@ -29,7 +30,7 @@ TOGETHER = 256
 # What stands in the table of blocks: no pair sees each other, all do, or the number of a block of pairs.
 NOTHING, ALL, MIXED = 0, 1, 2
 
-# The tensors of a `BlockMask`, in the order in which it takes them.
+# The tensors of a `BlockMask`.
 TENSORS = (
     "kv_num_blocks",
     "kv_indices",
@@ -56,14 +57,14 @@ class Blocks:
 
     Attributes:
         length: Tokens, a multiple of `SIDE`. Those beyond the packed ones see themselves.
-        lists: The blocks to look at, for each block of queries and of keys (see `TENSORS`).
+        lists: Of `TENSORS`, the blocks to look at for each block of queries and of keys.
         pairs: (n * SIDE * SIDE,) bool, of `NOTHING`, of `ALL`, and of each block in which it is mixed.
         places: (length / SIDE squared,) where a block of queries and keys begins in `pairs`.
         rows: (length,) where a query's blocks begin in `places`.
     """
 
     length: int
-    lists: tuple[torch.Tensor, ...]
+    lists: dict[str, Any]
     pairs: torch.Tensor
     places: torch.Tensor
     rows: torch.Tensor
@@ -80,7 +81,7 @@ class Blocks:
             return pairs[place + query % SIDE * SIDE + key % SIDE]
 
         lengths = (self.length, self.length)
-        return BlockMask(lengths, *self.lists, BLOCK_SIZE=(SIDE, SIDE), mask_mod=mask_mod)
+        return BlockMask(lengths, **self.lists, BLOCK_SIZE=(SIDE, SIDE), mask_mod=mask_mod)
 
 
 def find_blocks(layout: Layout, seen: Seen) -> Blocks:
@@ -118,7 +119,7 @@ def find_blocks(layout: Layout, seen: Seen) -> Blocks:
     listed = BlockMask.from_kv_blocks(*_listed(table >= MIXED), *_listed(table == ALL), BLOCK_SIZE=SIDE)
     return Blocks(
         length=count * SIDE,
-        lists=tuple(getattr(listed, name) for name in TENSORS),
+        lists={name: getattr(listed, name) for name in TENSORS},
         pairs=torch.cat([plain, *map(look, mixed.split(TOGETHER))]).flatten(),
         places=(table * SIDE * SIDE).flatten(),
         rows=numbers.repeat_interleave(SIDE) * count,
@@ -170,44 +171,44 @@ def flex(
     # Compilers take a number for one that changes; a text is a constant.
     factor = repr(1 / math.sqrt(query.shape[3]) if scaling is None else float(scaling))
     kind = (query.device, query.dtype, *(size for each in tensors for size in each.shape[1::2]), factor)
+    kernel = _compiled(query.device, kind)
     tables = (blocks.pairs, blocks.places, blocks.rows)
     try:
-        attended = _compiled(*kind)(*tensors, blocks.lists, tables, factor)
+        attended = kernel(*tensors, blocks.lists, tables, factor)
     except COMPILED_TOO_OFTEN:
         _kernels.pop(kind, None)
-        attended = _compiled(*kind)(*tensors, blocks.lists, tables, factor)
+        attended = _compiled(query.device, kind)(*tensors, blocks.lists, tables, factor)
     return attended[:, :, :tokens]
 
 
 _kernels: dict[tuple, Callable[..., torch.Tensor]] = {}
 
 
-def _compiled(device: torch.device, *kind: object) -> Callable[..., torch.Tensor]:
+def _compiled(device: torch.device, kind: tuple) -> Callable[..., torch.Tensor]:
     """The kernel for one kind of call, which is compiled when it is first called, once for all lengths.
 
     Each kind has a function of its own, since torch counts how often a function is compiled anew: for another
     mode of gradients, say, or after a library has made classes known to torch. Above the limit, a call that
     must not run uncompiled, with all scores in memory, fails, and a new function takes its place.
     """
-    if (device, *kind) not in _kernels:
+    if kind not in _kernels:
         code = _attend.__code__.replace(co_name=f"packed_attention_{len(_kernels)}")
         function = types.FunctionType(code, globals(), code.co_name)
         # On CPUs, torch's compiler has no backward pass of it and fails on lengths that change.
         backend = "aot_eager" if device.type == "cpu" else "inductor"
-        compiled = torch.compile(function, dynamic=True, fullgraph=True, backend=backend)
-        _kernels[device, *kind] = compiled
-    return _kernels[device, *kind]
+        _kernels[kind] = torch.compile(function, dynamic=True, fullgraph=True, backend=backend)
+    return _kernels[kind]
 
 
 def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    lists: tuple[torch.Tensor, ...],
+    lists: dict[str, torch.Tensor],
     tables: tuple[torch.Tensor, torch.Tensor, torch.Tensor],
     factor: str,
 ) -> torch.Tensor:
     # A multiple of the side, as the compiler can tell: it leaves out what checks for the sequence's end.
-    length = lists[0].shape[2] * SIDE
+    length = lists["kv_num_blocks"].shape[2] * SIDE
     mask = Blocks(length, lists, *tables).mask()
     return flex_attention(query, key, value, block_mask=mask, scale=float(factor), enable_gqa=True)

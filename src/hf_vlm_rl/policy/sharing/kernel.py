@@ -204,7 +204,7 @@ def _apart(found: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
 
 
 def _probed(probe: Sequence[tuple[int, Sequence[int]]], device: torch.device) -> Visibility:
-    rows = []
+    rows: list[torch.Tensor] = []
     for prompt, completions in probe:
         for length in completions:
             own = 1000 * (len(rows) + 1) + torch.arange(length)

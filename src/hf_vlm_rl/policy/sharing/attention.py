@@ -78,7 +78,7 @@ def _takes_flex(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, visibility: Visibility, scaling: float | None
 ) -> bool:
     choice = visibility.layout.attention
-    return choice is not None and choice.takes_flex(query, key, value, visibility, scaling)
+    return choice is not None and bool(choice.takes_flex(query, key, value, visibility, scaling))
 
 
 def _attend(

@@ -11,14 +11,11 @@ suffix]. That is their tree, depth first. S packed tokens stand for the B x T of
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
 from .tree import TOLL, Edge, cheapest_tree
-
-if TYPE_CHECKING:
-    from .kernel import PackedAttention
 
 # Neighbours attend in one call, up to this share of what lies before them. Larger calls spend more on pairs
 # of rows that do not see each other, smaller ones copy the keys and values before them more often.
@@ -81,7 +78,7 @@ class Layout:
         until: (S,) packed position after the last token in whose rows each token is.
         starts: (B,) the column of each row's first token.
         shape: (B, T).
-        attention: Chooses the kernel of attention; None for the loop.
+        attention: The `PackedAttention` that chooses the kernel of attention; None for the loop.
     """
 
     spans: tuple[Span, ...]
@@ -93,7 +90,7 @@ class Layout:
     until: torch.Tensor
     starts: tuple[int, ...]
     shape: tuple[int, int]
-    attention: "PackedAttention | None" = None
+    attention: Any = None
 
     @property
     def computed(self) -> int:

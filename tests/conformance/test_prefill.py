@@ -103,7 +103,7 @@ def test_a_returned_cache_goes_on_as_a_plain_one_would(family, policy_for):
     own = sum(layer.keys.numel() + layer.prompt_keys.numel() for layer in cache.layers)
     assert own < sum(layer.keys.numel() for layer in outputs[1].past_key_values.layers)
     with pytest.raises(NotImplementedError, match="sharing=False"):
-        cache.crop(-1)
+        cache.crop(-own)
     order = torch.tensor([2, 0])  # the second prompt is continued by nobody then
     last = []
     for output in outputs:

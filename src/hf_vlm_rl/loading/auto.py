@@ -51,6 +51,7 @@ class AutoVLMPolicy:
         max_tiles: int | None = None,
         image_store: ImageStore | None = None,
         sharing: Mode = "auto",
+        speculation: bool | int = False,
         native_inputs: bool | None = None,
         base_model: str | os.PathLike | None = None,
         base_revision: str | None = None,
@@ -71,6 +72,9 @@ class AutoVLMPolicy:
             image_store: Where tickets find their images. Default: the process-wide store.
             sharing: Compute the prompt that rows have in common once per forward: "auto" where it
                 pays, True wherever it is exact, False never. The results are the same.
+            speculation: In `generate`, run several tokens of a row in one forward, those that earlier
+                completions of its prompt went on with: the most of them, or True for eight. Samples are the
+                same; whether it pays depends on how much completions repeat (docs/performance.md).
             native_inputs: Give the stock model exactly the native processor's tensors for each batch; nothing
                 is encoded once or shared. Default: only where the model takes nothing else.
             base_model: For an adapter whose base has moved: its base, as Hub id or directory.
@@ -107,7 +111,12 @@ class AutoVLMPolicy:
             "max_tiles": max_tiles,
         }
         load = functools.partial(
-            _load, options=options, image_store=image_store, sharing=sharing, native_inputs=native_inputs
+            _load,
+            options=options,
+            image_store=image_store,
+            sharing=sharing,
+            speculation=speculation,
+            native_inputs=native_inputs,
         )
         for_adapters: dict[str, Any] = {
             "base_model": base_model,
@@ -183,6 +192,7 @@ def _load(
     options: Mapping[str, int | None],
     image_store: ImageStore | None,
     sharing: Mode,
+    speculation: bool | int,
     native_inputs: bool | None,
     kwargs: Mapping[str, Any],
     processor_at: tuple[str, Mapping[str, Any]] | None = None,
@@ -212,10 +222,15 @@ def _load(
     model = load(config=config, **decoder_only(kwargs, family))
     finish_quantised(model, family)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
-    return _finish(model, processing_class, sharing)
+    return _finish(model, processing_class, sharing, speculation)
 
 
-def _finish(model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
+def _finish(
+    model: PreTrainedModel,
+    processing_class: VLMTokenizer,
+    sharing: Mode = "auto",
+    speculation: bool | int = False,
+) -> VLMPolicy:
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id
@@ -228,7 +243,7 @@ def _finish(model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mod
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    policy = make_policy(model, processing_class, sharing)
+    policy = make_policy(model, processing_class, sharing, speculation)
     if not is_built_in(policy.family.model_type) and policy.device.type != "meta":
         check_family(policy)
     return policy

@@ -94,7 +94,12 @@ class VLMBackbone(Retyped, _StockModel):
         return {"forward": forward}
 
     def carry(
-        self, processing_class: VLMTokenizer, sharing: SharingSwitch, decoder: str, read: frozenset[str]
+        self,
+        processing_class: VLMTokenizer,
+        sharing: SharingSwitch,
+        rollouts: RolloutAccount,
+        decoder: str,
+        read: frozenset[str],
     ) -> None:
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
@@ -102,15 +107,15 @@ class VLMBackbone(Retyped, _StockModel):
         self._read = read
         self._features = FeatureCache()
         self._sharing = sharing
-        self._rollouts = RolloutAccount()
+        self._rollouts = rollouts
         self._watch = ImageWatch()
 
     def renew(self) -> None:
-        """Forget what forwards so far left behind: features and counts."""
+        """Forget what forwards so far left behind: features, completions and counts."""
         limit = self._features.limit_bytes
         self._features, self._watch = FeatureCache(limit), ImageWatch()
         self._sharing = copy.deepcopy(self._sharing)
-        self._rollouts = RolloutAccount()
+        self._rollouts = copy.deepcopy(self._rollouts)
 
     @property
     def processing_class(self) -> VLMTokenizer:
@@ -149,11 +154,13 @@ class VLMBackbone(Retyped, _StockModel):
 
     @property
     def rollouts(self) -> RolloutAccount:
-        """What `generate` saved by letting finished rows leave."""
+        """What `generate` saved, and whether it may do so by drafts."""
         return self._rollouts
 
 
-def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+def make_backbone(
+    model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto", speculation: bool | int = False
+) -> Any:
     """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
     family, backbone = processing_class.state.family, model.base_model
     decoder, recurrent = model.get_submodule(family.language), False
@@ -178,5 +185,5 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     )
     read = fields_read(type(backbone))
     path = next(name for name, module in backbone.named_modules() if module is decoder)
-    retype(backbone, VLMBackbone).carry(processing_class, switch, path, read)
+    retype(backbone, VLMBackbone).carry(processing_class, switch, RolloutAccount(speculation), path, read)
     return model

@@ -30,6 +30,7 @@ from .lora import lora_config
 from .native import read_native
 from .parts import freeze
 from .ranks import is_sharded
+from .rollouts.drafts import prompt_keys, prompts_known
 from .rollouts.finished import keeping_rows, running_batch, sample
 from .rollouts.processors import NeverSample
 from .sharing.kernel import PackedAttention, Setting
@@ -153,6 +154,9 @@ class VLMPolicy(Retyped, _StockModel):
             `row_steps` and `row_steps_run`: of the `generate` calls that finished rows may leave, rows times
             steps of decoding, and those that the model ran. `rows_kept`: reason to number of `generate`
             calls that they may not leave.
+            `drafts` and `drafts_accepted`: with `speculation`, tokens that were run before they were
+            sampled, and those of them that were sampled then; `forwards_saved`: steps of decoding less
+            forwards; `not_speculated`: reason to number of `generate` calls that went on token by token.
             `native_inputs`: `VLMFamily.native_inputs`; if True, no prompt is ever shared.
         """
         features, sharing = self.base_model.feature_cache, self.base_model.sharing
@@ -175,6 +179,10 @@ class VLMPolicy(Retyped, _StockModel):
             "row_steps": rollouts.steps,
             "row_steps_run": rollouts.steps_run,
             "rows_kept": dict(rollouts.kept),
+            "drafts": rollouts.drafts,
+            "drafts_accepted": rollouts.drafts_accepted,
+            "forwards_saved": rollouts.forwards_saved,
+            "not_speculated": dict(rollouts.not_speculated),
             "native_inputs": self.family.native_inputs,
         }
 
@@ -261,7 +269,9 @@ class VLMPolicy(Retyped, _StockModel):
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         # The caller goes on with a cache of his own.
         passed = "past_key_values is given" if kwargs.get("past_key_values") is not None else None
-        with inside_generate(), keeping_rows(passed):
+        drafting = self.base_model.rollouts.speculation
+        keys = prompt_keys(self.base_model, kwargs, rows) if drafting else None
+        with inside_generate(), keeping_rows(passed), prompts_known(keys):
             if rows is not None:
                 sharded = is_sharded(self.base_model)
                 prefilled = prefill_once(self, kwargs, rows, sharded)
@@ -291,13 +301,16 @@ def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
     return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
 
 
-def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
+def make_policy(
+    model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto", speculation: bool | int = False
+) -> VLMPolicy:
     """Re-type `model`, its backbone and its decoder in place.
 
     Args:
         model: A stock `...ForConditionalGeneration` model.
         processing_class: From `processing.make.make_processing_class`, for the same checkpoint.
         sharing: See `sharing.switch.SharingSwitch`.
+        speculation: See `rollouts.account.RolloutAccount`.
     """
-    make_backbone(model, processing_class, sharing)
+    make_backbone(model, processing_class, sharing, speculation)
     return retype(model, VLMPolicy)

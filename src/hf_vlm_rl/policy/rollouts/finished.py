@@ -7,6 +7,7 @@ and the loop puts padding in the place of what it draws from them.
 Shapes: B rows, b of them still in the cache, V words.
 """
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,8 +18,11 @@ from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCri
 
 from ..foreign_hooks import foreign_hook
 from ..sharing.known_caches import unknown_cache
+from .drafts import keys_for
 from .processors import crosses_rows
+from .refusals import refusal, refusal_of_step
 from .rows import choose_arguments, choose_cache, unknown_argument
+from .speculation import Done, Speculation
 
 # Rows leave together once they are this share of those in the cache: each time, the cache is copied.
 SHARE = 0.125
@@ -51,18 +55,29 @@ class Batch:
         cache: Its cache for this call.
         rows: B.
         device: Of the ids.
+        speculation: What takes over behind the first token, if anything.
 
     Attributes:
         unfinished: (B,) bool.
         left: (b,) numbers of the rows in the cache; None while all are.
+        ids: (B, t) what was sampled so far, prompts included; None before the first token.
         reason: Why no row leaves any more, if so.
     """
 
-    def __init__(self, policy: Any, cache: Cache, rows: int, device: torch.device):
+    def __init__(
+        self,
+        policy: Any,
+        cache: Cache,
+        rows: int,
+        device: torch.device,
+        speculation: Speculation | None = None,
+    ):
         self.policy, self.cache, self.rows = policy, cache, rows
         self.unfinished = torch.ones(rows, dtype=torch.bool, device=device)
         self.left: torch.Tensor | None = None
+        self.ids: torch.Tensor | None = None
         self.reason: str | None = None
+        self._speculation = speculation
         self._steps = 0
 
     def forward(self, stock: Callable[[dict[str, Any]], Any], kwargs: dict[str, Any]) -> Any:
@@ -74,8 +89,17 @@ class Batch:
 
         Returns:
             Its output, with logits (B, 1, V).
+
+        Raises:
+            Done: If all rows were sampled to their ends.
         """
         account = self.policy.base_model.rollouts
+        if self._speculation is not None and self.ids is not None:
+            reason = self._unknown(kwargs) or refusal_of_step(self.policy, kwargs)
+            if reason is None:
+                raise Done(self._speculation.run(stock, kwargs, self.ids))
+            account.not_speculated[reason] += 1
+            self._speculation = None
         if self.reason is None:
             self._let_leave(kwargs)
         account.steps += self.rows
@@ -138,29 +162,45 @@ class WatchedCriteria(StoppingCriteriaList):
         """(B,) which rows end, by any criterion."""
         ended = super().__call__(input_ids, scores, **kwargs)
         self.batch.unfinished &= ~ended
+        self.batch.ids = input_ids
         return ended
 
 
-def sample(policy: Any, stock: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """Run the sampling loop of transformers, which finished rows leave.
+def sample(policy: Any, stock: functools.partial[Any], kwargs: dict[str, Any]) -> Any:
+    """Run the sampling loop of transformers, which finished rows leave, or all rows for a loop with drafts.
 
     Args:
         policy: A policy.
-        stock: The stock loop.
+        stock: The stock loop of its class, bound.
         kwargs: Its arguments.
     """
-    batch = None
     backbone, rows = policy.base_model, len(kwargs["input_ids"])
-    if backbone.sharing.mode is not False and rows > 1 and _may_end_early(kwargs["stopping_criteria"]):
+    leave = backbone.sharing.mode is not False and rows > 1 and _may_end_early(kwargs["stopping_criteria"])
+    reason = None
+    if leave or backbone.rollouts.speculation:
         reason = _kept.get() or _reason(policy, kwargs)
-        if reason is None:
-            batch = Batch(policy, kwargs["past_key_values"], rows, kwargs["input_ids"].device)
-            kwargs = kwargs | {"stopping_criteria": WatchedCriteria(kwargs["stopping_criteria"], batch)}
+    if leave and reason is not None:
+        backbone.rollouts.kept[reason] += 1
+    speculation = None
+    if backbone.rollouts.speculation:
+        against, keys = reason or refusal(policy, stock.func, kwargs), keys_for(rows)
+        if against is None and keys is None:
+            against = "prompts cannot be told apart"
+        if against is None and keys is not None:
+            speculation = Speculation(policy, kwargs, keys)
         else:
-            backbone.rollouts.kept[reason] += 1
+            backbone.rollouts.not_speculated[against] += 1
+    batch = None
+    if (leave and reason is None) or speculation is not None:
+        batch = Batch(policy, kwargs["past_key_values"], rows, kwargs["input_ids"].device, speculation)
+        if not leave:
+            batch.reason = "sharing is False"
+        kwargs = kwargs | {"stopping_criteria": WatchedCriteria(kwargs["stopping_criteria"], batch)}
     token = _running.set(batch)
     try:
         return stock(**kwargs)
+    except Done as done:
+        return done.sequences
     finally:
         _running.reset(token)
 

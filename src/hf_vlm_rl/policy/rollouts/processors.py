@@ -1,4 +1,4 @@
-"""The processor that every `generate` of a policy gets, and which processors look at one row at a time."""
+"""The processor that every `generate` of a policy gets, and what processors look at."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -77,7 +77,28 @@ ROW_BY_ROW = (
     TypicalLogitsWarper,
 )
 
+# What they make of scores depends on these alone, and not on the tokens before them.
+TOKEN_BY_TOKEN = (
+    EpsilonLogitsWarper,
+    EtaLogitsWarper,
+    InfNanRemoveLogitsProcessor,
+    LogitNormalization,
+    MinPLogitsWarper,
+    NeverSample,
+    SuppressTokensLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopHLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+    TypicalLogitsWarper,
+)
+
 
 def crosses_rows(processors: Iterable[LogitsProcessor]) -> str | None:
     """The name of a processor that may look at several rows at once; None if there is none."""
     return next((type(each).__name__ for each in processors if type(each) not in ROW_BY_ROW), None)
+
+
+def looks_back(processors: Iterable[LogitsProcessor]) -> str | None:
+    """The name of a processor that may look at the tokens before the next one; None if there is none."""
+    return next((type(each).__name__ for each in processors if type(each) not in TOKEN_BY_TOKEN), None)

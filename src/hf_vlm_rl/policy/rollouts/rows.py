@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from ..sharing.prefix_cache import PrefixLayer, take_columns
+
 # The dimension of the rows in what a decoding step is given for each token.
 ROWS = {
     "attention_mask": 0,
@@ -55,6 +57,25 @@ def choose_cache(cache: Any, rows: torch.Tensor) -> None:
         rows: (b,) places of the chosen rows in the cache.
     """
     cache.reorder_cache(rows)
+
+
+def choose_columns(cache: Any, columns: torch.Tensor, prompt: int) -> None:
+    """Keep some of the tokens behind the prompt, other ones in each row, in place.
+
+    Args:
+        cache: All of its layers are `DynamicLayer` or `PrefixLayer`.
+        columns: (B, c) their places behind the prompt.
+        prompt: Tokens of the padded prompt.
+    """
+    for layer in cache.layers:
+        if isinstance(layer, PrefixLayer):
+            layer.choose_columns(columns)
+        elif layer.is_initialized:  # layers that read another one's keys have none
+            keys, values = (
+                torch.cat([states[:, :, :prompt], take_columns(states[:, :, prompt:], columns)], dim=2)
+                for states in (layer.keys, layer.values)
+            )
+            layer.keys, layer.values = keys, values
 
 
 def _has_rows(name: str, value: Any, rows: int) -> bool:

@@ -116,7 +116,7 @@ def prefill_once(
     if not (most(pays, ids.device) if sharded else pays):
         return None
     cache = DynamicCache(config=backbone.decoder.config)  # some backbones make none of their own
-    reason = unknown_cache(cache) or _asked(backbone, step_disagreement)
+    reason = unknown_cache(cache) or asked(backbone, step_disagreement)
     if cut:
         reason = "a prompt ends inside an image"
     if reason is not None:
@@ -130,7 +130,7 @@ def prefill_once(
     # Keys that all rows of a prompt read, where nothing else is kept; else each row has a copy.
     filled: Cache = cache
     repeated, all_seen = len(first) < len(rows), attends_to_all(backbone.decoder.config)
-    if repeated and all_seen and _asked(backbone, disagreement) is None:
+    if repeated and all_seen and asked(backbone, disagreement) is None:
         filled = share_prompts(cache, inverse)
     else:
         cache.reorder_cache(inverse)
@@ -145,8 +145,13 @@ def prefill_once(
     return unnamed | {"past_key_values": filled, "attention_mask": mask}
 
 
-def _asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
-    """What a check of the decoder has found; it runs once per dtype, device and attention kernel."""
+def asked(backbone: Any, check: Callable[[Any], str | None]) -> str | None:
+    """What a check of the decoder has found; it runs once per dtype, device and attention kernel.
+
+    Args:
+        backbone: A policy's backbone.
+        check: Takes the decoder, and says in words what is wrong, or None.
+    """
     decoder, verdicts = backbone.decoder, backbone.rollouts.prefill_refusals
     kind = (check, decoder.dtype, decoder.device, decoder.config._attn_implementation)
     # Alone only: sharded models wait in an extra forward for ranks that may not make it.

@@ -1,4 +1,4 @@
-"""Runs a decoder on a few tokens before `generate` prefills each prompt once.
+"""Runs a decoder on a few tokens before `generate` prefills each prompt once, or checks drafts.
 
 A prompt's last token becomes a step, which some decoders compute otherwise than a whole prompt. And a cache
 that shares its prompts takes the place of one that attention reads. What a decoder keeps there, and how it
@@ -74,6 +74,52 @@ def disagreement(decoder: Any) -> str | None:
         return None
     return (
         f"with a shared cache, hidden states of {type(decoder).__name__} differ by {difference:.1e} of the "
+        f"largest (at most {allowed:.0e} is rounding)"
+    )
+
+
+def draft_disagreement(decoder: Any) -> str | None:
+    """Why drafts must not be checked in one forward and hidden where they are wrong; None if they may.
+
+    Args:
+        decoder: The text decoder of a policy; its mode and gradients are left as they are.
+    """
+    return _draft_disagreement(decoder, shared=False)
+
+
+def shared_draft_disagreement(decoder: Any) -> str | None:
+    """As `draft_disagreement`, for a cache that shares its prompts."""
+    return _draft_disagreement(decoder, shared=True)
+
+
+def _draft_disagreement(decoder: Any, shared: bool) -> str | None:
+    device = decoder.device
+    ids = torch.arange(1, 2 * LENGTH + 1, device=device).view(2, LENGTH)
+    mask = (torch.arange(LENGTH, device=device) >= torch.tensor(PADDING, device=device)[:, None]).long()
+    right = torch.arange(3, 13, device=device).view(2, 5)  # behind the prompts; the first row has three
+    drafts, kept = right[:, :3].clone(), torch.ones_like(right[:, :3])
+    drafts[0, 1:], kept[0, 1:] = 1, 0
+    step = torch.stack([right[0, 1:3], right[1, 3:5]])
+    ones = torch.ones_like(step)
+    with torch.no_grad(), evaluating(decoder):
+        cache = _filled(decoder, ids, mask)
+        if shared:
+            cache = share_prompts(cache, torch.arange(2, device=device))
+        try:
+            _step(decoder, drafts, mask, cache)
+            found = _step(decoder, step, torch.cat([mask, kept], dim=1), cache)
+        except Exception as error:  # a model that nobody has seen may do anything with what it is given
+            return f"{type(error).__name__}: {error}"
+        whole = torch.cat([mask, torch.ones_like(kept), ones], dim=1)
+        whole[0, -2:] = 0
+        plain = _run(decoder, torch.cat([ids, right], dim=1), whole, DynamicCache(config=decoder.config))
+    expected = torch.stack([plain.last_hidden_state[0, -4:-2], plain.last_hidden_state[1, -2:]]).float()
+    difference = ((found - expected).abs().max() / expected.abs().max()).item()
+    allowed = tolerance(decoder.dtype, STEP_TOLERANCE)
+    if difference <= allowed:
+        return None
+    return (
+        f"behind a draft, hidden states of {type(decoder).__name__} differ by {difference:.1e} of the "
         f"largest (at most {allowed:.0e} is rounding)"
     )
 

@@ -115,13 +115,34 @@ class PrefixLayer(DynamicLayer):
             self.keys = self.keys.index_select(0, places.to(self.keys.device))
             self.values = self.values.index_select(0, places.to(self.values.device))
 
+    def crop(self, tokens_to_remove: int) -> None:
+        """Drop the newest tokens of all rows.
+
+        Args:
+            tokens_to_remove: Minus their number; at most as many as follow the prompt.
+        """
+        if not 0 <= -tokens_to_remove <= super().get_seq_length():
+            self._refuse()
+        if tokens_to_remove:
+            self.keys = self.keys[:, :, :tokens_to_remove]
+            self.values = self.values[:, :, :tokens_to_remove]
+
+    def choose_columns(self, columns: torch.Tensor) -> None:
+        """Keep some of the tokens that follow the prompt, other ones in each row.
+
+        Args:
+            columns: (B, c) their places behind the prompt.
+        """
+        self._room = None
+        self.keys, self.values = take_columns(self.keys, columns), take_columns(self.values, columns)
+
     def _refuse(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError(
             "This cache shares its prompt between rows and cannot be changed so. "
             "Load the policy with sharing=False for a plain cache."
         )
 
-    crop = reset = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
+    reset = reorder_cache = batch_repeat_interleave = batch_select_indices = _refuse
 
 
 class SharedPrompts(Cache):
@@ -138,6 +159,11 @@ class SharedPrompts(Cache):
         stock: list[Any] = [*layers]
         super().__init__(layers=stock)
         self.prompt = prompt
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Tokens of the padded prompts that rows share."""
+        return int(self.layers[0].prompt_keys.shape[-2])
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """Keep the rows at these places, in this order; prompts that nobody continues go, too.
@@ -244,6 +270,12 @@ def _hidden(
     else:
         hidden = ~mask if mask.dtype == torch.bool else mask < 0
     return hidden[..., :length].expand(batch, 1, new, length)
+
+
+def take_columns(states: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    """(B, heads, c, d) of the tokens at (B, c) places in (B, heads, t, d)."""
+    index = columns.to(states.device)[:, None, :, None]
+    return states.gather(2, index.expand(-1, states.shape[1], -1, states.shape[3]))
 
 
 def _with_room(filled: torch.Tensor, new: torch.Tensor, capacity: int) -> torch.Tensor:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hf_vlm_rl.policy.kept_logits import takes_places
 from tests.conformance.cases import families, no_image, one_image, tickets, two_images
 
 ROWS = (one_image, two_images)
@@ -76,3 +77,20 @@ def test_places_are_taken_as_they_are(policy_for):
         found = policy(**batch, use_cache=False, logits_to_keep=places).logits
     torch.testing.assert_close(found, every[:, places], atol=1e-5, rtol=0)
     assert found.shape[1] == 2
+
+
+def test_only_models_that_say_so_are_given_places():
+    def of_transformers(self, logits_to_keep: int | torch.Tensor = 0): ...
+
+    def of_somebody(self, logits_to_keep: int = 0): ...
+
+    def silent(self, logits_to_keep=0): ...
+
+    def without(self, **kwargs): ...
+
+    assert [takes_places(each) for each in (of_transformers, of_somebody, silent, without)] == [
+        True,
+        False,
+        False,
+        False,
+    ]

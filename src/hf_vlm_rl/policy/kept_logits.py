@@ -6,10 +6,17 @@ of 9 tokens and 49,154 words, six times as long as one product on a CPU. Tokens 
 places are copied, and the copy is a matrix.
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
+
+def takes_places(forward: Callable[..., Any]) -> bool:
+    """Whether a model's forward says that `logits_to_keep` may be a tensor, as those of transformers do."""
+    parameter = inspect.signature(forward).parameters.get("logits_to_keep")
+    return parameter is not None and "Tensor" in str(parameter.annotation)
 
 
 def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:

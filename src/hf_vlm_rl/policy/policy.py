@@ -24,7 +24,7 @@ from .backbone import VLMBackbone, make_backbone
 from .chat import chat
 from .image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
 from .inputs import generating, inside_generate, model_inputs
-from .kept_logits import kept_by_place
+from .kept_logits import kept_by_place, takes_places
 from .locate import cached_tokens, has_pixels, locate, tickets_inside
 from .lora import lora_config
 from .native import read_native
@@ -60,6 +60,7 @@ class VLMPolicy(Retyped, _StockModel):
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         own_generate = stock.generate is not GenerationMixin.generate
+        by_place = takes_places(stock.forward)
 
         @overriding(stock.generate)
         def generate(self: Any, kwargs: dict[str, Any]) -> Any:
@@ -83,7 +84,8 @@ class VLMPolicy(Retyped, _StockModel):
             places, never = None, own_generate and generating()
             prompts = False
             inside = tickets_inside(self.base_model, kwargs)
-            if inside or has_pixels(kwargs):  # rows of text alone get the stock model's very numbers
+            # Rows of text alone get the stock model's very numbers.
+            if by_place and (inside or has_pixels(kwargs)):
                 kwargs |= kept_by_place(kwargs)
             if inside:
                 places, prompts = read_images(self.base_model, ids)

@@ -151,4 +151,6 @@ def _unpack(archive: Path, wanted: tuple[str, ...], folder: Path) -> None:
         return
     with tarfile.open(archive) as package:
         members = [member for member in package.getmembers() if member.name.startswith(wanted)]
-        package.extractall(folder, members, filter="data")
+        # Python has this filter from 3.11.4 on; without it, too, the archive is the one that is pinned.
+        package.extraction_filter = getattr(tarfile, "data_filter", None)
+        package.extractall(folder, members)

@@ -80,7 +80,7 @@ def test_a_model_that_shares_wrongly_shares_in_another_way_or_not(load, monkeypa
         "hf_vlm_rl.policy.sharing.decoder.unpack",
         lambda layout, packed: torch.ones(*layout.shape, packed.shape[-1]),
     )
-    monkeypatch.setattr("hf_vlm_rl.policy.sharing.share.disagreement", lambda decoder, way: None)
+    monkeypatch.setattr("hf_vlm_rl.policy.sharing.share.disagreement", lambda *arguments: None)
     assert self_check.refusal_to_share(policy) is None
     assert policy.sharing_report()["way"] == "cached"
     monkeypatch.setattr(

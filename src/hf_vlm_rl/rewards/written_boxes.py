@@ -21,7 +21,7 @@ _FOUR = re.compile(rf"[\[(]{_N},{_N}(?:,|\)\s*+,\s*+\(){_N},{_N}[\])]")
 _LOC = re.compile(r"<loc(\d{4})><loc(\d{4})><loc(\d{4})><loc(\d{4})>([^<;]*+)")
 _OBJECT = re.compile(r"\{[^{}]*+\}?")
 _LABEL = re.compile(
-    r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(["'])((?:(?!\1)[^{}]){0,200}+)\1"""
+    r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(?:"([^"{}]{0,200}+)"|'([^'{}]{0,200}+)')"""
 )
 _MARKUP = re.compile(r"<[^<>]{1,40}+>")
 
@@ -65,7 +65,7 @@ def _in_objects(text: str) -> list[WrittenBox]:
     boxes = []
     for match in _OBJECT.finditer(text):
         label = _LABEL.search(match[0])
-        name = label[2].strip() if label else ""
+        name = (label[1] or label[2] or "").strip() if label else ""
         boxes += [WrittenBox(_floats(box), name) for box in _FOUR.findall(match[0])]
     return boxes
 

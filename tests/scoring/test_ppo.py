@@ -18,6 +18,8 @@ pytestmark = pytest.mark.ppo
 
 @pytest.mark.parametrize("family", ALL)
 def test_two_updates_move_every_trainable_parameter(family, policy_for, value_for, tmp_path):
+    # TRL's estimate of the KL may have either sign, so that with some first weights it is almost 0.
+    torch.manual_seed(0)
     policy, value = policy_for(family), with_adapter(value_for(family))
     trainer = ppo(policy, rows_of(policy, family), value, tmp_path, peft=policy.lora_config(r=4))
     assert type(trainer) is PPOTrainer

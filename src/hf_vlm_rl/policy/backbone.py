@@ -19,6 +19,7 @@ from .locate import tickets_inside
 from .native_inputs import NOT_SHARED
 from .packed_rows import lay_apart, lay_together, packed
 from .rollouts.account import RolloutAccount
+from .rotary import steady_positions
 from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
 from .sharing.share import share_prefixes
@@ -28,7 +29,6 @@ from .sharing.switch import (
     Mode,
     SharingSwitch,
     knows_layers,
-    padding_counts,
     refusal,
     refusal_to_prefill,
 )
@@ -177,7 +177,7 @@ def make_backbone(
         sharing,
         reason,
         arguments,
-        padding_counts(decoder.config),
+        steady_positions(decoder.config),
         (*family.companions, *family.video_companions),
         refusal_to_prefill(decoder, family.prefix_attention),
         IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,

@@ -8,6 +8,7 @@ Shapes: B rows, b of them still in the cache, V words.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,6 +18,7 @@ import torch
 from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 
 from ..foreign_hooks import foreign_hook
+from ..rotary import unsteady
 from ..sharing.known_caches import unknown_cache
 from .drafts import keys_for
 from .processors import crosses_rows
@@ -234,6 +236,10 @@ def _reason(policy: Any, kwargs: Mapping[str, Any]) -> str | None:
     crossing = crosses_rows(kwargs["logits_processor"])
     if crossing is not None:
         return f"{crossing} may look at all rows"
+    lengths = [criterion.max_length for criterion in criteria if isinstance(criterion, MaxLengthCriteria)]
+    far = unsteady(min(lengths, default=math.inf), policy.base_model.sharing.steady_positions)
+    if far is not None:
+        return far
     hook = foreign_hook(policy)
     if hook is not None:
         return f"a hook of {hook} is on the model"

@@ -44,8 +44,6 @@ def refusal(policy: Any, loop: Any, kwargs: Mapping[str, Any]) -> str | None:
         return "completions have no longest length"
     if not attends_to_all(backbone.decoder.config):
         return "not all layers of the decoder keep keys of all tokens"
-    if backbone.sharing.padding_counts:
-        return "rotary frequencies depend on the longest row, drafts included"
     return None
 
 

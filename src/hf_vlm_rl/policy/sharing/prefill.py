@@ -11,6 +11,7 @@ import torch
 from transformers import Cache, DynamicCache
 
 from ..ranks import most, ranks
+from ..rotary import unsteady
 from ..row_images import RowImages
 from .distinct_prompts import DistinctPrompts, attends_to_all
 from .known_caches import unknown_cache
@@ -175,6 +176,10 @@ def _reason(policy: Any, kwargs: dict[str, Any]) -> str | None:
                 return f"generate: {name} is {value}"
     if kwargs["input_ids"].shape[1] < 2:
         return "generate: the prompt is one token"
+    # All but the last token are run before it, and reach less far.
+    far = unsteady(kwargs["input_ids"].shape[1], policy.base_model.sharing.steady_positions)
+    if far is not None:
+        return f"generate: {far}"
     if kwargs.get("attention_mask") is None and _may_be_padded(policy, kwargs):
         return "generate: there is no attention_mask, and prompts may be padded"
     for name in ("output_attentions", "output_hidden_states"):

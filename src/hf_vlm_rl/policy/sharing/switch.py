@@ -12,6 +12,7 @@ import torch
 from torch import nn
 from transformers.utils import logging
 
+from ..rotary import unsteady
 from .cached import Cut, find_cut
 from .kernel import PackedAttention, Setting
 from .layout import Layout, find_layout
@@ -75,7 +76,7 @@ class SharingSwitch:
         mode: "auto": share where it pays; True: wherever it is exact; False: never.
         refusal: Why this model's decoder cannot share exactly, or None.
         vision_arguments: Arguments of the backbone's forward that only change image features.
-        padding_counts: The positions that a row's padding takes change its other positions, too.
+        steady_positions: The length of a batch from which on rotary frequencies depend on its longest row.
         companions: Arguments of the backbone's forward that come with images (grids, sizes).
         prefill_refusal: Why `generate` cannot prefill a prompt once, or None.
         way: The argument of the decoder by which it shares.
@@ -101,7 +102,7 @@ class SharingSwitch:
         mode: Mode = "auto",
         refusal: str | None = None,
         vision_arguments: Collection[str] = (),
-        padding_counts: bool = False,
+        steady_positions: float = math.inf,
         companions: Collection[str] = (),
         prefill_refusal: str | None = None,
         way: str = IN_ONE_ROW,
@@ -113,7 +114,7 @@ class SharingSwitch:
         self.mode = mode
         self.refusal = refusal
         self.vision_arguments = frozenset(vision_arguments)
-        self.padding_counts = padding_counts
+        self.steady_positions = steady_positions
         self.companions = frozenset(companions)
         self.prefill_refusal = prefill_refusal
         self.way = way
@@ -135,7 +136,7 @@ class SharingSwitch:
             self.mode,
             self.refusal,
             self.vision_arguments,
-            self.padding_counts,
+            self.steady_positions,
             self.companions,
             self.prefill_refusal,
             self.way,
@@ -263,9 +264,12 @@ class SharingSwitch:
             found = find_cut(layout, tokens["keys"], mask, tokens["joined"])
         if self.mode == "auto" and found.saved < WORTHWHILE:
             return None, f"less than {WORTHWHILE:.0%} of the tokens could be saved"
-        if self.padding_counts and not mask.all():
-            return None, "rotary frequencies depend on the longest row, padding included"
         positions = kwargs.get("position_ids")
+        # On a cache, prefixes run before what follows, and reach less far.
+        if self.way == ON_A_CACHE or not mask.all():
+            reason = unsteady(_reach(tokens, positions), self.steady_positions)
+            if reason is not None:
+                return None, reason
         if positions is not None and not found.fits(positions.cpu(), mask):
             return None, "rows with one prompt have different position_ids for it"
         return found, None
@@ -276,15 +280,17 @@ def _says_something(value: Any) -> bool:
     return value is not None and value is not False
 
 
-def padding_counts(config: Any) -> bool:
-    """Whether rotary frequencies depend on the largest position of a batch.
+def _reach(tokens: Mapping[str, Any], positions: torch.Tensor | None) -> float:
+    """The positions that a batch reaches; infinity where its backbone counts them later.
 
     Args:
-        config: The text config.
+        tokens: What `find_layout` takes besides the mask.
+        positions: (..., B, T) explicit ones.
     """
-    parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
-    kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]
-    return any(kind.get("rope_type") in ("dynamic", "longrope") for kind in kinds)
+    if positions is not None:
+        return int(positions.max()) + 1
+    # Otherwise they are columns.
+    return tokens["keys"].shape[1] if tokens["aligned"] else math.inf
 
 
 def refusal(config: Any, token_types: Collection[str]) -> str | None:

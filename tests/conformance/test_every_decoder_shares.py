@@ -104,6 +104,20 @@ def test_values_and_gradients_are_those_of_rows_by_themselves(model_type, twins)
 
 
 @each
+def test_words_before_different_images_are_shared(model_type, twins):
+    """No prefix ends behind a token that begins an image and sees all of it."""
+    words = (
+        "You look at pictures for a long time before you say a word about them. Now, please: what is this?"
+    )
+    rows = [one(name, words) for name in ("astronaut", "cat")]
+    for row in rows:
+        row[0]["content"].reverse()  # the image behind the text
+    batch = group(twins.policy, rows, completions=2, order=[2, 0, 3, 1])
+    assert_same(twins, batch)
+    assert twins.policy.sharing_report()["not_shared"] == {}
+
+
+@each
 def test_the_cache_gives_what_one_packed_row_gives(twins):
     """The slow twin: two passes through the stock decoder, for every class."""
     twins.policy.base_model.sharing.way = ON_A_CACHE

@@ -19,7 +19,10 @@ def steady_positions(config: Any) -> float:
     """
     parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]
-    changing = [kind for kind in kinds if kind.get("rope_type") in ("dynamic", "longrope")]
+    # HunYuan's checkpoints say "dynamic" of frequencies that their alpha has fixed.
+    changing = [
+        kind for kind in kinds if kind.get("rope_type") in ("dynamic", "longrope") and not kind.get("alpha")
+    ]
     lengths = [kind.get("original_max_position_embeddings", math.inf) for kind in changing]
     return min([config.max_position_embeddings, *lengths]) if changing else math.inf
 

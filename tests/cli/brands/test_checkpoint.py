@@ -34,6 +34,25 @@ def test_the_policy_has_the_knowledge_of_its_decoder(checkpoint):
     assert "Paris" in policy.chat("What is the capital of France?", max_new_tokens=12)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_checks_of_the_decoder_find_no_more_than_rounding(checkpoint, dtype):
+    """Trained weights make more of rounding than random ones, most of all on special tokens."""
+    from hf_vlm_rl import AutoVLMPolicy
+    from tests.conformance.cases import one_image, tickets, two_images
+
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype=dtype, sharing=True, speculation=True).eval()
+    batch = tickets(policy.processing_class, [one_image()] * 4 + [two_images()] * 2)
+    with torch.no_grad():
+        policy(**batch, use_cache=False)
+    for _ in range(2):
+        torch.manual_seed(0)
+        policy.generate(**batch, max_new_tokens=12)
+    report = policy.sharing_report()
+    assert report["not_shared"] == report["not_speculated"] == report["rows_kept"] == {}
+    assert report["prompts_prefilled"] == 4
+    assert report["drafts_accepted"] > 0
+
+
 def test_the_tower_equals_the_onnx_graph(cache):
     """In onnx's own evaluator, at 224 pixels, the one size the graph takes; values are about 2 in size."""
     import onnx

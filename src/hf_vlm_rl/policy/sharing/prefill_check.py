@@ -12,7 +12,7 @@ from transformers import Cache, DynamicCache
 
 from ..eval_mode import evaluating
 from .prefix_cache import OtherKeys, share_prompts
-from .tolerance import tolerance
+from .tolerance import ordinary_ids, tolerance
 
 # Which of two prompts each row continues, and how the prompts are padded.
 PROMPT = (0, 1, 0)
@@ -29,7 +29,7 @@ def step_disagreement(decoder: Any) -> str | None:
     Args:
         decoder: The text decoder of a policy; its mode and gradients are left as they are.
     """
-    ids = torch.arange(1, LENGTH + 1, device=decoder.device)[None]
+    ids = ordinary_ids(decoder, LENGTH)[None]
     mask = (torch.arange(LENGTH, device=decoder.device) >= PADDING[0]).long()[None]
     rows = torch.zeros(2, dtype=torch.long, device=decoder.device)
     with torch.no_grad(), evaluating(decoder):
@@ -56,9 +56,9 @@ def disagreement(decoder: Any) -> str | None:
     """
     device = decoder.device
     prompt = torch.tensor(PROMPT, device=device)
-    ids = torch.arange(1, 2 * LENGTH + 1, device=device).view(2, LENGTH)
+    words = ordinary_ids(decoder, 2 * LENGTH + len(PROMPT))
+    ids, step = words[: 2 * LENGTH].view(2, LENGTH), words[2 * LENGTH :, None]
     mask = (torch.arange(LENGTH, device=device) >= torch.tensor(PADDING, device=device)[:, None]).long()
-    step = torch.arange(1, len(PROMPT) + 1, device=device)[:, None]
     with torch.no_grad(), evaluating(decoder):
         shared = share_prompts(_filled(decoder, ids, mask), prompt)
         try:
@@ -94,11 +94,12 @@ def shared_draft_disagreement(decoder: Any) -> str | None:
 
 def _draft_disagreement(decoder: Any, shared: bool) -> str | None:
     device = decoder.device
-    ids = torch.arange(1, 2 * LENGTH + 1, device=device).view(2, LENGTH)
+    words = ordinary_ids(decoder, 2 * LENGTH + 11)
+    ids = words[: 2 * LENGTH].view(2, LENGTH)
     mask = (torch.arange(LENGTH, device=device) >= torch.tensor(PADDING, device=device)[:, None]).long()
-    right = torch.arange(3, 13, device=device).view(2, 5)  # behind the prompts; the first row has three
+    right = words[2 * LENGTH : -1].view(2, 5)  # behind the prompts; the first row has three
     drafts, kept = right[:, :3].clone(), torch.ones_like(right[:, :3])
-    drafts[0, 1:], kept[0, 1:] = 1, 0
+    drafts[0, 1:], kept[0, 1:] = words[-1], 0
     step = torch.stack([right[0, 1:3], right[1, 3:5]])
     ones = torch.ones_like(step)
     with torch.no_grad(), evaluating(decoder):

@@ -14,7 +14,7 @@ from .cached import Cut, find_cut
 from .kernel import PackedAttention
 from .layout import Layout, find_layout
 from .switch import ON_A_CACHE
-from .tolerance import tolerance
+from .tolerance import ordinary_ids, tolerance
 
 # Three rows begin in one column and two in another; their last tokens are padding in places, too.
 PADDING, PREFIX, SUFFIXES = (3, 3, 3, 0, 0), 24, (9, 3, 5, 5, 4)
@@ -31,10 +31,11 @@ def disagreement(decoder: Any, way: str, attention: PackedAttention) -> str | No
         way: `IN_ONE_ROW` or `ON_A_CACHE`.
         attention: Chooses the kernel for a packed row.
     """
-    ids = _rows().to(decoder.device)
-    mask = ids >= 0
-    layout = _layouts(ids.cpu(), mask.cpu(), way, attention).to(decoder.device)
-    embeddings = decoder.get_input_embeddings()(ids.clamp(min=0))
+    numbers = _rows()
+    layout = _layouts(numbers, numbers >= 0, way, attention).to(decoder.device)
+    mask = (numbers >= 0).to(decoder.device)
+    words = ordinary_ids(decoder, int(numbers.max()) + 1)
+    embeddings = decoder.get_input_embeddings()(words[numbers.clamp(min=0).to(decoder.device)])
     arguments = {"inputs_embeds": embeddings, "attention_mask": mask.long(), "use_cache": False}
     with torch.no_grad(), evaluating(decoder):
         plain = decoder(**arguments).last_hidden_state[mask].float()
@@ -52,20 +53,20 @@ def disagreement(decoder: Any, way: str, attention: PackedAttention) -> str | No
     )
 
 
-def _layouts(ids: torch.Tensor, mask: torch.Tensor, way: str, attention: PackedAttention) -> Layout | Cut:
-    layout = find_layout(ids, mask, toll=0)
+def _layouts(numbers: torch.Tensor, mask: torch.Tensor, way: str, attention: PackedAttention) -> Layout | Cut:
+    layout = find_layout(numbers, mask, toll=0)
     if layout is None:
         raise ValueError("Got test rows with padding in their middle. Expected it at their ends.")
     if way == ON_A_CACHE:
-        return find_cut(layout, ids, mask, torch.zeros_like(mask))
+        return find_cut(layout, numbers, mask, torch.zeros_like(mask))
     return replace(layout, attention=attention)
 
 
 def _rows() -> torch.Tensor:
-    """(5, T) ids of rows with common prefixes, padded on both sides with -1."""
-    ids = torch.full((len(SUFFIXES), max(PADDING) + PREFIX + TURN + max(SUFFIXES)), -1)
+    """(5, T) numbers of the words in rows with common prefixes, padded on both sides with -1."""
+    numbers = torch.full((len(SUFFIXES), max(PADDING) + PREFIX + TURN + max(SUFFIXES)), -1)
     for row, (start, suffix) in enumerate(zip(PADDING, SUFFIXES, strict=True)):
         common = PREFIX + (TURN if row in OF_TURN else 0)
         own = PREFIX + TURN + 1 + row * max(SUFFIXES) + torch.arange(suffix)
-        ids[row, start : start + common + suffix] = torch.cat([torch.arange(1, common + 1), own])
-    return ids
+        numbers[row, start : start + common + suffix] = torch.cat([torch.arange(1, common + 1), own])
+    return numbers

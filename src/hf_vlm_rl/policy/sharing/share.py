@@ -89,11 +89,13 @@ def token_keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages])
         rows: The images of each row.
     """
     keys = keys_of_rows(backbone, kwargs["input_ids"], rows)
-    # In some models, image tokens see each other in both directions, or all of a prompt that has token types.
+    # In some models, image tokens see each other in both directions, as do those that begin and end an image,
+    # or all of a prompt that has token types.
     together = keys < 0
-    types = kwargs.get("token_type_ids")
-    if backbone.family.prefix_attention and types is not None:
-        together |= (types == 0).cpu()
+    for name in backbone.family.token_types:
+        types = kwargs.get(name)
+        if types is not None:
+            together |= ((types == 0) if backbone.family.prefix_attention else (types != 0)).cpu()
     joined = torch.zeros_like(together)
     joined[:, 1:] = together[:, 1:] & together[:, :-1]
     # Otherwise positions are columns, which some decoders take for more than distances.

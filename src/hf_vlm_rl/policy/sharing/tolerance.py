@@ -1,4 +1,6 @@
-"""What rounding may make of a difference between two ways to compute the same."""
+"""What a decoder is tested on before its first use, and what rounding may make of a difference."""
+
+from typing import Any
 
 import torch
 
@@ -17,3 +19,17 @@ def tolerance(dtype: torch.dtype, full: dict[torch.dtype, float] = TOLERANCE) ->
     if dtype is torch.float32 and torch.get_float32_matmul_precision() != "highest":  # TF32, or bfloat16
         return TOLERANCE_HALF
     return full.get(dtype, TOLERANCE_HALF)
+
+
+def ordinary_ids(decoder: Any, count: int) -> torch.Tensor:
+    """(count,) different ids from the middle half of a decoder's vocabulary, on its device.
+
+    The first and last ones are often bytes, special tokens or rows that were never trained. On these, trained
+    decoders may make a thousand times as much of a rounding error as on words.
+
+    Args:
+        decoder: A text decoder whose vocabulary has at least 2 x count words.
+        count: How many.
+    """
+    words = decoder.config.vocab_size
+    return words // 4 + torch.arange(count, device=decoder.device) * (words // 2) // count

@@ -151,6 +151,7 @@ def test_what_is_generated(twins, kind, rows, repeats, length, lengths, drafts, 
         ({"rope_parameters": DYNAMIC}, 2048),
         ({"rope_parameters": {"a": DYNAMIC, "b": {"rope_type": "default", "rope_theta": 1.0}}}, 2048),
         (rotary("longrope", 128), 128),
+        ({"rope_parameters": DYNAMIC | {"alpha": 1000.0}}, float("inf")),
         ({}, float("inf")),
     ],
 )

@@ -53,6 +53,30 @@ def test_checks_of_the_decoder_find_no_more_than_rounding(checkpoint, dtype):
     assert report["drafts_accepted"] > 0
 
 
+def test_samples_are_those_of_the_stock_model(checkpoint):
+    """Of trained weights, in float32: prompts prefilled once, finished rows out of the batch, drafts."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    from hf_vlm_rl import AutoVLMPolicy
+    from tests.conformance.cases import native, one_image, tickets, two_images
+
+    bare = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    processor = AutoProcessor.from_pretrained(checkpoint, padding_side="left")
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32", sharing=True, speculation=True).eval()
+    rows = [one_image()] * 4 + [two_images()] * 4
+    batches = (bare, native(processor, rows)), (policy, tickets(policy.processing_class, rows))
+    never = list(policy.placeholder_ids)
+    for seed in (0, 0, 1):
+        sampled = []
+        for model, batch in batches:
+            torch.manual_seed(seed)
+            sampled.append(model.generate(**batch, max_new_tokens=24, do_sample=True, suppress_tokens=never))
+        assert torch.equal(*sampled)
+    report = policy.sharing_report()
+    assert (report["prompts"], report["prompts_prefilled"]) == (24, 6)
+    assert report["drafts_accepted"] > 24
+
+
 def test_the_tower_equals_the_onnx_graph(cache):
     """In onnx's own evaluator, at 224 pixels, the one size the graph takes; values are about 2 in size."""
     import onnx

@@ -13,6 +13,7 @@ from ..eval_mode import evaluating
 from .cached import Cut, find_cut
 from .kernel import PackedAttention
 from .layout import Layout, find_layout
+from .state_check import unread_states
 from .switch import ON_A_CACHE
 from .tolerance import ordinary_ids, tolerance
 
@@ -31,6 +32,9 @@ def disagreement(decoder: Any, way: str, attention: PackedAttention) -> str | No
         way: `IN_ONE_ROW` or `ON_A_CACHE`.
         attention: Chooses the kernel for a packed row.
     """
+    unread = unread_states(decoder)
+    if unread is not None:
+        return unread
     numbers = _rows()
     layout = _layouts(numbers, numbers >= 0, way, attention).to(decoder.device)
     mask = (numbers >= 0).to(decoder.device)

@@ -37,6 +37,9 @@ DELTA_NET = {
 MAMBA2 = {"mamba_d_head": 16, "mamba_d_state": 16}
 GEMMA = HEAD | WINDOW | {"query_pre_attn_scalar": 16}
 
+# Weights so large, and a cap so low, that it changes all scores.
+GEMMA2 = GEMMA | {"attn_logit_softcapping": 1.0, "initializer_range": 0.2}
+
 # Text model types, with what their configs need to be tiny.
 PACKED = {
     "apertus": {},
@@ -46,10 +49,12 @@ PACKED = {
     "ernie4_5": HEAD,
     "exaone4": WINDOW | {"sliding_window_pattern": 2},
     "gemma": HEAD,
+    "gemma2": GEMMA2,
     "gemma3_text": GEMMA,
     "glm4": HEAD,
     "gpt2": {},
     "gpt_neox": {},
+    "gpt_oss": LOCAL_EXPERTS | HEAD | WINDOW,
     "granite": {},
     "granitemoe": LOCAL_EXPERTS,
     "helium": HEAD,
@@ -75,13 +80,11 @@ MIXED = {
     "bamba": MAMBA2 | {"mamba_n_heads": 8, "attn_layer_indices": [1, 3]},
     "qwen3_next": HEAD | EXPERTS | DELTA_NET | {"shared_expert_intermediate_size": 32},
 }
-# Capped scores, sinks, biases of positions, or attention of their own.
+# Biases of positions, or attention of their own.
 CACHED = {
     "bloom": {},
     "falcon": {},
     "falcon_h1": MAMBA2 | {"mamba_d_ssm": 64, "mamba_n_heads": 4},
-    "gemma2": GEMMA,
-    "gpt_oss": LOCAL_EXPERTS | HEAD | WINDOW,
     "nemotron": {},
     "opt": {},
     "stablelm": {},
@@ -92,11 +95,11 @@ JAMBA = {"attn_layer_period": 2, "attn_layer_offset": 1}
 
 @pytest.fixture
 def directory(checkpoint, tmp_path):
-    """`directory(decoder, settings)`: a tiny InternVL with that decoder of random weights."""
+    """`directory(decoder, settings)`: a tiny InternVL, or else, with that decoder of random weights."""
 
-    def make(decoder, settings):
+    def make(decoder, settings, family="internvl"):
         target = tmp_path / "model"
-        shutil.copytree(checkpoint("internvl"), target)
+        shutil.copytree(checkpoint(family), target)
         config = json.loads((target / "config.json").read_text())
         kept = {name: config["text_config"][name] for name in KEPT if name in config["text_config"]}
         config["text_config"] = kept | {"model_type": decoder, "num_hidden_layers": 4} | settings
@@ -120,8 +123,8 @@ def log_probs_and_gradients(policy, batch, mode):
     return log_probs.detach(), gradients
 
 
-def batch_of(policy):
-    batch = group(policy, [one_image(), two_images(), no_image()], order=SHUFFLED)
+def batch_of(policy, last):
+    batch = group(policy, [one_image(), two_images(), last], order=SHUFFLED)
     return {name: value for name, value in batch.items() if name != "image_grid_thw"}
 
 
@@ -132,7 +135,7 @@ def test_its_numbers_are_those_of_stock(decoder, settings, directory):
     bare = AutoModelForImageTextToText.from_pretrained(path, dtype=torch.float32).eval()
     processor = AutoProcessor.from_pretrained(path, padding_side="left")
     policy = AutoVLMPolicy.from_pretrained(path, dtype="float32", sharing=True, speculation=8).eval()
-    batch = batch_of(policy)
+    batch = batch_of(policy, no_image())
     with torch.no_grad():
         policy(**batch, use_cache=False)  # finds out how this decoder shares
     policy.base_model.renew()
@@ -160,11 +163,29 @@ def test_its_numbers_are_those_of_stock(decoder, settings, directory):
     assert (report["prompts"], report["prompts_prefilled"]) == (18, 9)
 
 
+def test_paligemma_2(directory):
+    """Prompts that see all of themselves, with capped scores."""
+    path = directory("gemma2", GEMMA2, "paligemma")
+    policy = AutoVLMPolicy.from_pretrained(path, dtype="float32", sharing=True).eval()
+    batch = batch_of(policy, one_image())
+    expected, expected_gradients = log_probs_and_gradients(policy, batch, False)
+    found, gradients = log_probs_and_gradients(policy, batch, True)
+    torch.testing.assert_close(found, expected, atol=ATOL, rtol=0)
+    assert_equal_gradients(gradients, expected_gradients)
+    report = policy.sharing_report()
+    assert (report["way"], report["not_shared"]) == ("packed", {})
+    assert report["tokens_computed"] < 0.4 * report["tokens"]
+    # Without the cap, all is different.
+    for layer in policy.base_model.decoder.layers:
+        layer.self_attn.attn_logit_softcapping = None
+    assert (log_probs_and_gradients(policy, batch, True)[0] - expected).abs().max() > 100 * ATOL
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_layers_that_begin_anew_share_nothing(dtype, directory):
     """Jamba's read their states for a single token only: 20 % of its gradients, and 3e-4 of log-probs."""
     policy = AutoVLMPolicy.from_pretrained(directory("jamba", JAMBA), dtype=dtype, sharing=True).eval()
-    batch = batch_of(policy)
+    batch = batch_of(policy, no_image())
     with torch.no_grad():
         for _ in range(3):
             policy(**batch, use_cache=False)

@@ -19,6 +19,8 @@ def shared_prefix_attention(
     attention_mask: Visibility,
     scaling: float | None = None,
     dropout: float = 0.0,
+    softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Exact attention of every row, on the packed tokens.
@@ -31,6 +33,8 @@ def shared_prefix_attention(
         attention_mask: Who sees whom.
         scaling: Of the scores; 1 / sqrt(d) if None.
         dropout: Of the weights; must be 0.
+        softcap: Scores stay below it in size, by a tanh (Gemma 2).
+        s_aux: (heads,) the score of a sink, which takes weight and has no value (GPT-OSS).
         **kwargs: What else the stock module passes; what it says of masks is in the visibility.
 
     Returns:
@@ -43,10 +47,11 @@ def shared_prefix_attention(
         raise UnknownInput("an attention module gets a mask that packing does not know")
     if looks_ahead(module) and not attention_mask.explicit:
         raise UnknownInput(AHEAD, lasting=False)
-    if dropout or any(kwargs.get(name) is not None for name in ("softcap", "s_aux", "head_mask")):
+    if dropout or kwargs.get("head_mask") is not None:
         raise UnknownInput("the attention module does more than weigh values")
     tensors = _in_autocast(query, key, value)
-    if _takes_flex(*tensors, attention_mask, scaling):
+    plain = softcap is None and s_aux is None
+    if _takes_flex(*tensors, attention_mask, scaling, plain):
         with torch.autocast(query.device.type, enabled=False):
             return flex(*tensors, attention_mask.blocks, scaling).transpose(1, 2), None
     calls = attention_mask.layout.calls
@@ -57,7 +62,11 @@ def shared_prefix_attention(
         seen = (*call.before, number)
         # Causal kernels want as many queries as keys: what lies before gives some that nobody reads.
         asking = seen if visible is None else (number,)
-        part = _attend(_joined(queries, asking), _joined(keys, seen), _joined(values, seen), visible, scaling)
+        joined = _joined(queries, asking), _joined(keys, seen), _joined(values, seen)
+        if plain:
+            part = _attend(*joined, visible, scaling)
+        else:
+            part = _attend_by_scores(*joined, visible, scaling, softcap, s_aux)
         parts.append(part if len(asking) == 1 else part[:, :, -call.length :])
     return torch.cat(parts, dim=2).transpose(1, 2), None
 
@@ -75,10 +84,15 @@ def _in_autocast(
 
 @torch.compiler.disable
 def _takes_flex(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, visibility: Visibility, scaling: float | None
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    visibility: Visibility,
+    scaling: float | None,
+    plain: bool,
 ) -> bool:
     choice = visibility.layout.attention
-    return choice is not None and bool(choice.takes_flex(query, key, value, visibility, scaling))
+    return choice is not None and bool(choice.takes_flex(query, key, value, visibility, scaling, plain))
 
 
 def _attend(
@@ -101,6 +115,34 @@ def _attend(
     return scaled_dot_product_attention(
         query, key, value, attn_mask=visible, scale=scaling, enable_gqa=grouped
     )
+
+
+def _attend_by_scores(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    visible: torch.Tensor | None,
+    scaling: float | None,
+    softcap: float | None,
+    sinks: torch.Tensor | None,
+) -> torch.Tensor:
+    """As `_attend`, step by step as stock's "eager" attention: kernels neither cap scores nor know sinks."""
+    repeats = query.shape[1] // key.shape[1]
+    key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
+    scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    if softcap is not None:
+        scores = softcap * torch.tanh(scores / softcap)
+    if visible is None:
+        visible = torch.ones(scores.shape[2:], dtype=torch.bool, device=scores.device).tril()
+    if visible.dtype == torch.bool:
+        scores = scores.masked_fill(~visible, -torch.inf)
+    else:
+        scores = scores + visible.to(scores.dtype)
+    if sinks is not None:
+        sink = sinks.to(scores.dtype).view(1, -1, 1, 1).expand(-1, -1, scores.shape[2], 1)
+        scores = torch.cat([scores, sink], dim=-1)
+    weights = scores.softmax(dim=-1, dtype=torch.float32)[..., : key.shape[2]]
+    return weights.to(value.dtype) @ value
 
 
 def _joined(pieces: Sequence[torch.Tensor], numbers: tuple[int, ...]) -> torch.Tensor:

@@ -87,13 +87,19 @@ class PackedAttention:
         value: torch.Tensor,
         visibility: Visibility,
         scaling: float | None,
+        plain: bool,
     ) -> bool:
-        """Whether FlexAttention computes a call; arguments as of `attention.shared_prefix_attention`."""
+        """Whether FlexAttention computes a call; arguments as of `attention.shared_prefix_attention`.
+
+        `plain`: Scores are neither capped nor have sinks.
+        """
         device = query.device
         if self.setting == "loop" or (self.setting == "auto" and device.type != "cuda"):
             self.calls["loop"] += 1
             return False
         reason = self._left or _unknown(query, key, value, visibility)
+        if reason is None and not plain:
+            reason = "scores are capped, or have sinks"
         if reason is None:
             sizes = (query.shape[1], key.shape[1], query.shape[3], value.shape[3])
             reason = _disagreement(Kind(device, query.dtype, *sizes, scaling))

@@ -8,6 +8,8 @@ import torch
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.policy.sharing.prefill import asked
+from hf_vlm_rl.policy.sharing.prefill_check import disagreement
 
 from .cases import native, no_image, one_image, tickets, two_images
 from .test_sharing import SHUFFLED, assert_equal_gradients, group, real
@@ -179,6 +181,31 @@ def test_paligemma_2(directory):
     for layer in policy.base_model.decoder.layers:
         layer.self_attn.attn_logit_softcapping = None
     assert (log_probs_and_gradients(policy, batch, True)[0] - expected).abs().max() > 100 * ATOL
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("decoder", "settings"),
+    [
+        ("gemma2", GEMMA2 | {"layer_types": ["full_attention"] * 4}),
+        ("gpt_oss", PACKED["gpt_oss"] | {"layer_types": ["full_attention"] * 4}),
+    ],
+    ids=["capped", "sinks"],
+)
+def test_rows_get_copies_of_a_prompt_where_scores_are_changed(decoder, settings, dtype, directory):
+    """The kept prompt's attention only weighs values; in half precision, values would not tell."""
+    path = directory(decoder, settings)
+    bare = AutoModelForImageTextToText.from_pretrained(path, dtype=getattr(torch, dtype)).eval()
+    policy = AutoVLMPolicy.from_pretrained(path, dtype=dtype, sharing=True).eval()
+    refusal = asked(policy.base_model, disagreement)
+    assert refusal in ("attention takes softcap", "attention takes s_aux")
+    rows = [one_image()] * 3
+    pixels = native(AutoProcessor.from_pretrained(path, padding_side="left"), rows)
+    options = {"max_new_tokens": 6, "do_sample": False, "suppress_tokens": list(policy.placeholder_ids)}
+    expected = bare.generate(**pixels, **options)
+    found = policy.generate(**tickets(policy.processing_class, rows), **options)
+    assert policy.sharing_report()["prompts_prefilled"] == 1
+    assert dtype == "bfloat16" or torch.equal(found, expected)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -11,7 +11,7 @@ import torch
 from transformers import Cache, DynamicCache
 
 from ..eval_mode import evaluating
-from .prefix_cache import OtherKeys, share_prompts
+from .prefix_cache import OtherAttention, share_prompts
 from .tolerance import ordinary_ids, tolerance
 
 # Which of two prompts each row continues, and how the prompts are padded.
@@ -63,7 +63,7 @@ def disagreement(decoder: Any) -> str | None:
         shared = share_prompts(_filled(decoder, ids, mask), prompt)
         try:
             found = _step(decoder, step, mask[prompt], shared)
-        except OtherKeys as error:
+        except OtherAttention as error:
             return str(error)
         except Exception as error:  # a model that nobody has seen may do anything with what it is given
             return f"{type(error).__name__}: {error}"

@@ -15,8 +15,8 @@ from transformers.cache_utils import DynamicLayer
 ROOM = 32
 
 
-class OtherKeys(Exception):
-    """A decoder's cache does not hold the keys of its attention."""
+class OtherAttention(Exception):
+    """A decoder attends otherwise than rows of one prompt do here."""
 
 
 class RowsOfPrompts:
@@ -217,15 +217,22 @@ def prefix_cache_attention(
             comes before them.
         scaling: Of the scores; 1 / sqrt(d) if None.
         prefix_layer: The layer's cache.
-        **kwargs: What else the stock module passes; without effect here.
+        **kwargs: What else the stock module passes. What changes weights is refused; the rest says of masks
+            what the mask says.
 
     Returns:
         (B, n, heads, d) and no weights.
+
+    Raises:
+        OtherAttention: If scores are changed on their way to weights, or keys made from what the cache has.
     """
+    for name in ("softcap", "s_aux", "head_mask"):
+        if kwargs.get(name) is not None:
+            raise OtherAttention(f"attention takes {name}")
     rows, (batch, heads, new, width) = prefix_layer.rows, query.shape
     kept = prefix_layer.prompt_keys
     if (kept.shape[1], kept.shape[3]) != (key.shape[1], key.shape[3]):
-        raise OtherKeys("attention makes its keys from what the cache has")
+        raise OtherAttention("attention makes its keys from what the cache has")
     repeats = heads // key.shape[1]
     scale = width**-0.5 if scaling is None else scaling
     # The queries of all heads that share a key head lie in one matrix: (B, key heads, repeats * n, d).

@@ -118,9 +118,9 @@ def test_words_before_different_images_are_shared(model_type, twins):
 
 
 @each
-def test_the_cache_gives_what_one_packed_row_gives(twins):
+def test_the_cache_gives_what_one_packed_row_gives(twins, monkeypatch):
     """The slow twin: two passes through the stock decoder, for every class."""
-    twins.policy.base_model.sharing.way = ON_A_CACHE
+    monkeypatch.setattr(twins.policy.base_model.sharing, "way", ON_A_CACHE)
     assert_same(twins, batch_of(twins))
     assert twins.policy.sharing_report()["way"] == "cached"
 

@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 
+from hf_vlm_rl.policy.sharing.attention_arguments import unknown_argument
 from hf_vlm_rl.policy.sharing.kernel import PackedAttention
 from hf_vlm_rl.policy.sharing.prefill_check import (
     disagreement,
@@ -12,6 +13,7 @@ from hf_vlm_rl.policy.sharing.prefill_check import (
     shared_draft_disagreement,
     step_disagreement,
 )
+from hf_vlm_rl.policy.sharing.prefix_cache import OtherAttention, prefix_cache_attention
 from hf_vlm_rl.policy.sharing.self_check import disagreement as sharing_disagreement
 from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW, ON_A_CACHE
 from hf_vlm_rl.policy.sharing.tolerance import ordinary_ids
@@ -42,3 +44,14 @@ def test_ordinary_ids_differ_and_lie_in_the_middle(count, policy_for):
     ids = ordinary_ids(decoder, count).tolist()
     assert len(set(ids)) == count
     assert words // 4 <= min(ids) <= max(ids) < words - words // 4
+
+
+def test_arguments_that_may_change_weights_are_named():
+    harmless = {"sliding_window": 4, "is_causal": True, "position_bias": None, "logits_to_keep": 2}
+    assert unknown_argument(harmless) is None
+    assert unknown_argument(harmless | {"position_bias": torch.zeros(1)}) == "position_bias"
+    with pytest.raises(OtherAttention, match="attention takes indices"):
+        empty = torch.zeros(1, 1, 1, 16)
+        prefix_cache_attention(
+            torch.nn.Identity(), empty, empty, empty, None, prefix_layer=None, indices=empty
+        )

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from .attention_arguments import unknown_argument
 from .flex import flex
 from .visibility import AHEAD, UnknownInput, Visibility, looks_ahead
 
@@ -35,7 +36,7 @@ def shared_prefix_attention(
         dropout: Of the weights; must be 0.
         softcap: Scores stay below it in size, by a tanh (Gemma 2).
         s_aux: (heads,) the score of a sink, which takes weight and has no value (GPT-OSS).
-        **kwargs: What else the stock module passes; what it says of masks is in the visibility.
+        **kwargs: What else the stock module passes; see `attention_arguments`.
 
     Returns:
         (1, S, heads, d) and no weights.
@@ -47,8 +48,11 @@ def shared_prefix_attention(
         raise UnknownInput("an attention module gets a mask that packing does not know")
     if looks_ahead(module) and not attention_mask.explicit:
         raise UnknownInput(AHEAD, lasting=False)
-    if dropout or kwargs.get("head_mask") is not None:
-        raise UnknownInput("the attention module does more than weigh values")
+    if dropout:
+        raise UnknownInput("the attention module drops weights")
+    unknown = unknown_argument(kwargs)
+    if unknown is not None:
+        raise UnknownInput(f"the attention module takes {unknown}")
     tensors = _in_autocast(query, key, value)
     plain = softcap is None and s_aux is None
     if _takes_flex(*tensors, attention_mask, scaling, plain):

@@ -11,6 +11,8 @@ from torch import nn
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
+from .attention_arguments import unknown_argument
+
 # Tokens for which a layer has room at first.
 ROOM = 32
 
@@ -201,6 +203,7 @@ def prefix_cache_attention(
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
     scaling: float | None = None,
+    dropout: float = 0.0,
     *,
     prefix_layer: PrefixLayer,
     **kwargs: Any,
@@ -216,9 +219,9 @@ def prefix_cache_attention(
             (B or 1, 1, n, P + t) bool or added to the scores, or (B, P + t); None if they see all that
             comes before them.
         scaling: Of the scores; 1 / sqrt(d) if None.
+        dropout: Of the weights; must be 0.
         prefix_layer: The layer's cache.
-        **kwargs: What else the stock module passes. What changes weights is refused; the rest says of masks
-            what the mask says.
+        **kwargs: What else the stock module passes; see `attention_arguments`.
 
     Returns:
         (B, n, heads, d) and no weights.
@@ -226,9 +229,9 @@ def prefix_cache_attention(
     Raises:
         OtherAttention: If scores are changed on their way to weights, or keys made from what the cache has.
     """
-    for name in ("softcap", "s_aux", "head_mask"):
-        if kwargs.get(name) is not None:
-            raise OtherAttention(f"attention takes {name}")
+    unknown = "dropout" if dropout else unknown_argument(kwargs)
+    if unknown is not None:
+        raise OtherAttention(f"attention takes {unknown}")
     rows, (batch, heads, new, width) = prefix_layer.rows, query.shape
     kept = prefix_layer.prompt_keys
     if (kept.shape[1], kept.shape[3]) != (key.shape[1], key.shape[3]):

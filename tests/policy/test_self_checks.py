@@ -50,8 +50,6 @@ def test_arguments_that_may_change_weights_are_named():
     harmless = {"sliding_window": 4, "is_causal": True, "position_bias": None, "logits_to_keep": 2}
     assert unknown_argument(harmless) is None
     assert unknown_argument(harmless | {"position_bias": torch.zeros(1)}) == "position_bias"
+    tensors = [torch.zeros(1, 1, 1, 16)] * 3
     with pytest.raises(OtherAttention, match="attention takes indices"):
-        empty = torch.zeros(1, 1, 1, 16)
-        prefix_cache_attention(
-            torch.nn.Identity(), empty, empty, empty, None, prefix_layer=None, indices=empty
-        )
+        prefix_cache_attention(torch.nn.Identity(), *tensors, None, prefix_layer=None, indices=tensors[0])

@@ -3,12 +3,14 @@
 from collections.abc import Mapping
 from typing import Any
 
-# These ask for outputs, or say of masks and positions what the mask and the queries and keys say already.
+# These ask for outputs, say of masks and positions what the mask and the queries and keys say already, or are
+# arguments of `generate` that transformers hands on to all modules.
 WITHOUT_EFFECT = frozenset(
     {
         "cache_position",
         "is_causal",
         "logits_to_keep",
+        "mm_token_type_ids",
         "num_items_in_batch",
         "output_attentions",
         "output_hidden_states",
@@ -16,6 +18,8 @@ WITHOUT_EFFECT = frozenset(
         "position_embeddings",
         "position_ids",
         "sliding_window",
+        "token_type_ids",
+        "tokenizer",
         "use_cache",
     }
 )

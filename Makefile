@@ -8,9 +8,12 @@ FLOORS = .lanes/floors
 NEXT = .lanes/next
 SITE = .lanes/site
 # Two workers with a thread each: tiny models gain nothing from more threads.
-PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --durations=20
+OPTIONS = -q -n 2 --durations=20 --seed $(SEED)
+PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(OPTIONS)
+# `make test SEED=n` draws other weights and inputs in every lane.
+SEED ?= 0
 # Recorded pixels are those of Pillow 13, which resamples otherwise than all before (by 2 of 255 at most).
-LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest -q -n 2 --durations=20 -m "not trl" \
+LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest $(OPTIONS) -m "not trl" \
 	--ignore-glob='*/test_golden_*'
 # What meets most of other packages, in some five minutes.
 CONFORMANCE = equals_the_bare_model batches encode_once end_of_turn native_pixels objects prefill sharing
@@ -18,6 +21,8 @@ CORE = $(CONFORMANCE:%=tests/conformance/test_%.py) tests/loading/adapters tests
 	tests/loading/test_auto.py tests/loading/test_quantization.py tests/policy tests/data tests/documents/test_private_api.py
 # `make test` leaves slow tests out, and `make test-slow` the others.
 SPEED ?= and not slow
+# Every lane runs, whatever became of those before it; those that failed are named at the end.
+LANES = lint unit trainers trainers-latest ppo-first
 DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
@@ -60,11 +65,14 @@ $(TRL_FIRST)/.installed: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --no-deps --target $(TRL_FIRST) trl==1.0.0
 	touch $@
 
-test: lint unit trainers trainers-latest ppo-first
+test:
+	@sh tests/run_lanes.sh $(LANES:%="$(MAKE) %")
 
-test-slow: install
-	$(MAKE) unit trainers trainers-latest ppo-first SPEED="and slow"
-	$(MAKE) test-families
+# Stock trainers on every class with TRL 1.12; with the other versions, on written families and some newer ones.
+test-slow: export SPEED = and slow
+test-slow:
+	@sh tests/run_lanes.sh "$(MAKE) unit HF_VLM_RL_CLASSES=all" "$(MAKE) trainers HF_VLM_RL_CLASSES=all" \
+		"$(MAKE) trainers-latest" "$(MAKE) ppo-first"
 
 lint: types
 	$(BIN)/ruff check .
@@ -85,7 +93,7 @@ trainers-latest: $(TRL_LATEST)/.installed
 ppo-first: $(TRL_FIRST)/.installed
 	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m "ppo $(SPEED)"
 
-# Stock GRPO, DPO, SFT and PPO on every class; the lanes above take the written families and some newer ones.
+# Stock GRPO, DPO, SFT and PPO on every class without a written row: a part of `make test-slow`.
 test-families: install
 	HF_VLM_RL_CLASSES=all HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests/trainers/test_every_class.py tests/scoring/test_ppo_every_class.py
 
@@ -114,7 +122,7 @@ $(NEXT)/.installed: $(VENV)/.installed
 	touch $@
 
 next: $(NEXT)/.installed
-	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(NEXT)/bin/python -m pytest -q -n 2 --durations=20 tests
+	HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(NEXT)/bin/python -m pytest $(OPTIONS) tests
 
 # vLLM brings its own torch: another environment, of 3 GB.
 test-vllm:

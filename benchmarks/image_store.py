@@ -26,7 +26,7 @@ from PIL import Image
 
 from hf_vlm_rl import ImageStore
 from hf_vlm_rl.errors import TicketError
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
 
 from .gpu.report import table
 from .probe import resident, start_weighing

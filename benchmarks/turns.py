@@ -12,8 +12,7 @@ import platform
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
-from hf_vlm_rl.policy.sharing.layout import find_layout
-from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW
+from hf_vlm_rl.policy.sharing.layout import LAYOUT, find_layout
 
 from .ways import DECODERS, WIDTH, Step, compared, make_decoder, run
 
@@ -50,7 +49,7 @@ def measure(name: str, prompt: int, turn: int, answer: int, repeats: int) -> lis
     for _ in range(repeats + 1):
         steps["stock"].append(run(decoder, batch, prompt))
         for way, layout in layouts.items():
-            steps[way].append(run(decoder, batch | {IN_ONE_ROW: layout}, prompt))
+            steps[way].append(run(decoder, batch | {LAYOUT: layout}, prompt))
     least = mask.numel() / layouts["tree"].computed
     lines = []
     for way, layout in layouts.items():

@@ -1,6 +1,6 @@
-"""How rows share their prompts, way by way: a decoder's forward and backward against rows by themselves.
+"""How rows share their prompts: a decoder's forward and backward, packed against rows by themselves.
 
-`python -m benchmarks.ways` runs small decoders of four kinds with LoRA adapters, all ways in turns, and
+`python -m benchmarks.ways` runs small decoders of four kinds with LoRA adapters, both ways in turns, and
 prints medians of the ratios of time, those of saved activations, and how far results are off.
 """
 
@@ -25,11 +25,9 @@ from transformers import (
 )
 
 from hf_vlm_rl._retype import retype
-from hf_vlm_rl.policy.sharing.cached import find_cut
 from hf_vlm_rl.policy.sharing.decoder import VLMDecoder
 from hf_vlm_rl.policy.sharing.hooks import attach
-from hf_vlm_rl.policy.sharing.layout import find_layout
-from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW, ON_A_CACHE
+from hf_vlm_rl.policy.sharing.layout import LAYOUT, find_layout
 
 WIDTH = 512
 SIZES = {
@@ -140,8 +138,7 @@ def measure(name: str, prompt: int, completion: int, group: int, repeats: int) -
     layout = find_layout(keys, mask)
     ways = {
         "rows by themselves": {},
-        "packed or mixed": {IN_ONE_ROW: layout},
-        "cached": {ON_A_CACHE: find_cut(layout, keys, mask, torch.zeros_like(mask))},
+        "packed": {LAYOUT: layout},
     }
     steps: dict[str, list[Step]] = {way: [] for way in ways}
     for _ in range(repeats + 1):

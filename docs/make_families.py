@@ -20,14 +20,14 @@ Written by `make docs` from the classes of transformers, what is derived of each
 A family is a `config.model_type` of transformers. What the library needs to know of one is derived from the
 model and its native processor when a checkpoint is loaded; a *written* row adds what they do not tell.
 Classes of this table are compared with stock on tiny random models, saved and loaded: logits, gradients,
-rollouts, batches, tickets inside ids. Stock GRPO, DPO, SFT and PPO train the written ones on every TRL lane
-of `make test`, and all of them in `make test-families`.
+rollouts, batches, tickets inside ids. In `make test-slow`, stock GRPO, DPO, SFT and PPO train the written
+ones on every TRL lane and all of them on TRL 1.12; `make test` takes one of each kind.
 
 A family without a written row is compared with its stock model when a checkpoint is loaded for the first
 time; `hf-vlm-rl check MODEL --weights` says by how much it is off.
 
-"shares prompts" says how rows of one prompt go through the decoder in training
-([ways](performance.md#how-rows-share)), or why they do not. "boxes" is how the makers' models write one,
+"shares prompts" says whether rows of one prompt are [packed](performance.md#how-rows-share) in training, or
+why they are not. "boxes" is how the makers' models write one,
 here the left half of an image of 640 x 480 pixels; "-" where they document none. See
 [rewards.md](rewards.md). "videos": whether it takes [them](videos.md), in these tests.
 
@@ -118,24 +118,24 @@ def boxes(family: Any) -> str:
 
 
 def facts(model_type: str) -> tuple[Any, str]:
-    """The whole family of a class, and how its rows share prompts, or why not."""
+    """The whole family of a class, and whether its rows share prompts, or why not."""
     from hf_vlm_rl import AutoVLMPolicy
-    from hf_vlm_rl.families.tiny import recipe
+    from tests.tiny import recipe
 
     made = recipe(model_type)
     policy = AutoVLMPolicy.from_config(made.config, made.processor)
-    refusal, way = policy.base_model.sharing.refusal, policy.sharing_report()["way"]
+    reason = policy.base_model.sharing.refusal or policy.base_model.sharing.unpacked
     # How far a random model is off says nothing of others.
-    return policy.family, way if refusal is None else f"no: {refusal.partition(' by ')[0]}"
+    return policy.family, "yes" if reason is None else f"no: {reason.partition(' by ')[0]}"
 
 
 def page() -> str:
     """The text of docs/families.md."""
     sys.path.insert(0, str(ROOT))
     from hf_vlm_rl.families import FAMILIES
-    from hf_vlm_rl.families.tiny import WITHOUT_POLICY
     from tests.conformance.cases import EXCEPTIONS
     from tests.conformance.every import CLAIMED, VIDEO_CLASSES, WITHOUT_ROUTER_LOSS
+    from tests.tiny import WITHOUT_POLICY
 
     lines = []
     for model_type in [*FAMILIES, *sorted(set(CLAIMED) - set(FAMILIES))]:

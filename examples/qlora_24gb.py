@@ -7,8 +7,8 @@
 Each card holds the whole quantised model and works on its own rows. The data: columns `image`, `question` and
 `answer` of a folder or a Hub dataset, as for grpo_vqa.py. Needs `pip install 'hf-vlm-rl[quant]'`.
 
-    accelerate launch --config_file examples/accelerate/ddp.yaml --num_processes 2 examples/qlora_24gb.py \
-        --data data --output_dir out
+    accelerate launch --config_file examples/accelerate_configs/ddp.yaml --num_processes 2 \
+        examples/qlora_24gb.py --data data --output_dir out
 """
 
 from dataclasses import dataclass, field

@@ -23,14 +23,29 @@ from hypothesis import settings
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
-from hf_vlm_rl.families.tiny import write_checkpoint
 from hf_vlm_rl.processing.images.store import default_store
+from tests.lanes import (
+    pytest_addoption,
+    pytest_collection_finish,
+    pytest_collection_modifyitems,
+    pytest_runtest_call,
+    pytest_runtest_setup,
+)
 from tests.loading.adapters.models import write_adapter
+from tests.tiny import write_checkpoint
+
+__all__ = [
+    "pytest_addoption",
+    "pytest_collection_finish",
+    "pytest_collection_modifyitems",
+    "pytest_runtest_call",
+    "pytest_runtest_setup",
+]
 
 torch.set_num_threads(1)
 transformers.logging.disable_progress_bar()
 
-# The same examples every time, however slow the machine is.
+# The same examples every time unless `--seed` says otherwise, however slow the machine is.
 settings.register_profile("repeatable", derandomize=True, deadline=None, database=None)
 settings.load_profile("repeatable")
 
@@ -53,10 +68,10 @@ def _ranks():
 
 
 @pytest.fixture(scope="session")
-def checkpoint(tmp_path_factory):
+def checkpoint(tmp_path_factory, pytestconfig):
     """`checkpoint(family)`: the directory of that family's tiny random checkpoint."""
-    base = tmp_path_factory.mktemp("checkpoints")
-    return functools.cache(lambda family: write_checkpoint(family, base / family))
+    base, seed = tmp_path_factory.mktemp("checkpoints"), pytestconfig.getoption("seed")
+    return functools.cache(lambda family: write_checkpoint(family, base / family, seed))
 
 
 @pytest.fixture(scope="session")
@@ -111,7 +126,12 @@ def own_text_prompts():
 
 
 # Deprecated calls of stock processors among themselves: nothing that this package could do otherwise.
-STOCK_CALLS = ("`pixel_values_images`", "PaddleOCRVLProcessor", "`torch_dtype` is deprecated")
+STOCK_CALLS = (
+    "`pixel_values_images`",
+    "PaddleOCRVLProcessor",
+    "`torch_dtype` is deprecated",
+    "Image decoding with `torchvision`",
+)
 # A file with the layers of one of transformers' models.
 MODEL_CODE = re.compile(r"models[/\\](?!auto)\w+[/\\]modeling_")
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Decoder:
-    """The two layers of a tiny decoder, with paths below it.
+    """The layers of a tiny decoder, with paths below it.
 
     Attributes:
         layers: Linear layers.
@@ -33,7 +33,11 @@ _DENSE_THEN_SHARED = _below("0.mlp", *_GATED) | _below("1.mlp.shared_experts", *
 _SHORT = _below("0.conv", "in_proj", "out_proj")
 
 DECODERS = {
-    "qwen3_vl_moe": Decoder(_each("self_attn", *_ATTENTION), _each("mlp.experts", *_FUSED)),
+    # Of three layers, the others of two.
+    "qwen3_vl_moe": Decoder(
+        _each("self_attn", *_ATTENTION) | _below("2.self_attn", *_ATTENTION),
+        _each("mlp.experts", *_FUSED) | _below("2.mlp.experts", *_FUSED),
+    ),
     "qwen3_5": Decoder(_DELTA | _below("1.self_attn", *_ATTENTION) | _each("mlp", *_GATED)),
     "qwen3_5_moe": Decoder(
         _DELTA

@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from transformers import BatchFeature
 
-from hf_vlm_rl.families.tiny import auto_class, recipe
+from hf_vlm_rl.families.tiny import auto_class
 from hf_vlm_rl.families.tiny.weights import randomise
+from tests.tiny import recipe
 
 from ..models import picture, policy_of
 
@@ -47,16 +48,11 @@ def stock_model(family: str, attention: str, device: str) -> tuple[Any, Any]:
 
 
 def policies(model: Any, processor: Any) -> dict[str, Any]:
-    """Policies with copies of the weights: one that never shares, and two that share wherever it is exact.
-
-    "on" computes packed rows as by default, by FlexAttention on CUDA and the loop on a CPU; "other kernel" by
-    the other one.
-    """
-    other = "loop" if model.device.type == "cuda" else "flex"
+    """Policies with copies of the weights: one never shares, and one shares wherever it is exact."""
     made = {}
-    for name, attention in (("off", "auto"), ("on", "auto"), ("on, other kernel", other)):
-        made[name] = policy_of(model, processor).set_packed_attention(attention)
-        made[name].base_model.sharing.mode = name != "off"
+    for name in ("off", "on"):
+        made[name] = policy_of(model, processor)
+        made[name].base_model.sharing.mode = name == "on"
     return made
 
 

@@ -24,8 +24,7 @@ DTYPES = (torch.float32, torch.bfloat16)
 LOGPS, GRADIENTS = 1e-5, 1e-4
 NOISE, ABOVE = 2.0, 0.002
 COLUMNS = (
-    "family", "dtype", "kernel", "sharing", "tokens shared", "packed attention", "log-probs", "gradients",
-    "greedy", "verdict",
+    "family", "dtype", "kernel", "sharing", "tokens shared", "log-probs", "gradients", "greedy", "verdict",
 )  # fmt: skip
 
 
@@ -78,7 +77,7 @@ def compare(family: str, kernel: str, dtype: torch.dtype, device: str) -> Iterat
         stock = run(model, processor, device)
         tokens = greedy(model, processor, device) if exact else None
     except Exception as error:  # whatever a kernel says of a model that it does not know
-        yield (family, _name(dtype), kernel, "", "", "", "", "", "", f"stock cannot: {reason(error)}")
+        yield (family, _name(dtype), kernel, "", "", "", "", "", f"stock cannot: {reason(error)}")
         return
     truth = None if exact else _truth(family, device)
     for sharing, policy in policies(model, processor).items():
@@ -89,10 +88,10 @@ def compare(family: str, kernel: str, dtype: torch.dtype, device: str) -> Iterat
             if exact:
                 same = torch.equal(greedy(policy, policy.processing_class, device), tokens)
         except Exception as error:
-            yield (*head, "", "", "", "", "", f"**FAILS**: {reason(error)}")
+            yield (*head, "", "", "", "", f"**FAILS**: {reason(error)}")
             continue
         verdict = by_rounding(ours, stock, same) if truth is None else by_noise(ours, stock, truth)
-        yield (*head, _shared(policy), _packed(policy), *_cells(verdict))
+        yield (*head, _shared(policy), *_cells(verdict))
 
 
 @lru_cache
@@ -112,13 +111,6 @@ def _shared(policy) -> str:
         return f"{report['tokens']} in {report['tokens_computed']}"
     reasons = [text for text in report["not_shared"] if not text.startswith("generate")]
     return "none: " + "; ".join(reasons) if reasons else "none"
-
-
-def _packed(policy) -> str:
-    """Which kernel computed packed rows, and why not the one that was asked."""
-    report = policy.sharing_report()
-    calls = [f"{kernel} {number}" for kernel, number in report["packed_attention"].items()]
-    return ", ".join(calls) + "".join(f"; {text}" for text in report["not_flex"])
 
 
 def _name(dtype: torch.dtype) -> str:

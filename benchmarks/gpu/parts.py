@@ -22,12 +22,6 @@ class Planned:
     load: Callable[[], Callable[[Part], None]]
 
 
-def _attention() -> Callable[[Part], None]:
-    from .attention import attention
-
-    return attention
-
-
 def _conformance() -> Callable[[Part], None]:
     from .conformance import conformance
 
@@ -52,11 +46,9 @@ def _grid(name: str) -> Callable[[Part], None]:
     return partial(grid, name=name)
 
 
-# Packed attention first: torch keeps on disk what it compiles, for the parts that come later.
 PARTS = {
-    "attention": Planned("Packed attention", 75, _attention),
-    "qwen2_5_vl-3b": Planned("Steps: Qwen2.5-VL of 3B", 135, partial(_grid, "qwen2_5_vl-3b")),
-    "internvl-8b": Planned("Steps: InternVL of 8B", 115, partial(_grid, "internvl-8b")),
+    "qwen2_5_vl-3b": Planned("Steps: Qwen2.5-VL of 3B", 175, partial(_grid, "qwen2_5_vl-3b")),
+    "internvl-8b": Planned("Steps: InternVL of 8B", 150, partial(_grid, "internvl-8b")),
     "conformance": Planned("Conformance", 95, _conformance),
     "syncs": Planned("Waiting for the device", 30, _syncs),
     "preprocessing": Planned("Preprocessing on the device", 15, _preprocessing),

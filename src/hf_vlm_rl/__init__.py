@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from .loading.auto import AutoVLMPolicy as AutoVLMPolicy
     from .loading.register import register as register
     from .policy.policy import VLMPolicy as VLMPolicy
-    from .processing.ids_tokenizer import IdsTokenizer as IdsTokenizer
+    from .processing.ids.tokenizer import IdsTokenizer as IdsTokenizer
     from .processing.images.store import ImageStore as ImageStore
-    from .processing.ticket_codec import TicketCodec as TicketCodec
+    from .processing.tickets.in_ids import TicketCodec as TicketCodec
     from .processing.tokenizer import VLMTokenizer as VLMTokenizer
     from .scoring.critic import shared_critic as shared_critic
     from .scoring.load import AutoVLMRewardModel as AutoVLMRewardModel

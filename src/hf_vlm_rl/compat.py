@@ -1,7 +1,9 @@
 """The only place with version comparisons. Each fact: what it is, since when, when it can go."""
 
 from importlib.metadata import requires, version
+from typing import Any
 
+import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 
@@ -64,3 +66,26 @@ def require_vllm_of_trl(installed: str) -> None:
                 f"Got vLLM {installed}. TRL {version('trl')} needs vllm{requirement.specifier}: install one "
                 "of those, or another TRL."
             )
+
+
+# Errors of a device: its memory is full, a kernel or the driver failed. `AcceleratorError` is there since
+# torch 2.8 (before: a RuntimeError like any other); goes when torch >= 2.8 is required.
+DEVICE_ERRORS: tuple[type[Exception], ...] = (
+    torch.OutOfMemoryError,
+    *([torch.AcceleratorError] if hasattr(torch, "AcceleratorError") else []),
+)
+
+
+def float32_is_rounded(device: str) -> bool:
+    """Whether products of float32 numbers are computed with fewer digits (TF32, bfloat16).
+
+    torch 2.9 brought a setting for each device, and its older question raises once that was set
+    (`TrainingArguments(tf32=True)` sets it). The older one goes when torch >= 2.9 is required.
+
+    Args:
+        device: "cpu", "cuda", ... Devices that torch has no setting of answer as CUDA does.
+    """
+    backend: Any = torch.backends.mkldnn if device == "cpu" else torch.backends.cuda
+    if not hasattr(backend.matmul, "fp32_precision"):
+        return torch.get_float32_matmul_precision() != "highest"
+    return backend.matmul.fp32_precision not in ("none", "ieee")

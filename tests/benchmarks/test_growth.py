@@ -91,6 +91,7 @@ def test_the_host_memory_command_compares_the_sides():
     assert "Stock / policy: held " in said
 
 
+@pytest.mark.slow
 def test_the_store_is_filled_to_the_sizes_asked_for(tmp_path):
     memory = list(in_memory([1000, 2000], str(tmp_path / "memory")))
     disk = list(on_disk([1000, 2000], str(tmp_path / "disk")))

@@ -47,7 +47,7 @@ def test_facts_are_those_of_the_loaded_policy(family, without_weights, policy_fo
     assert found["prompt"].startswith(f"{len(batch['input_ids'][0])} tokens")
     assert "What is it?" in found["template"]
     assert found["LoRA"] == f"{len(policy.lora_config().target_modules)} linear layers of the decoder"
-    assert found["sharing"] == "rows that begin alike share their prompts (packed)"
+    assert found["sharing"] == "rows that begin alike share their prompts"
 
 
 def test_experts_are_counted_apart(without_weights, capsys):
@@ -57,9 +57,9 @@ def test_experts_are_counted_apart(without_weights, capsys):
     found = printed(capsys)
     total, active = re.fullmatch(r"([\d,]+), ([\d,]+) active for a token", found["parameters"]).groups()
     # Two of four experts, of 3 x 64 x 32 weights in each of two layers, are not chosen.
-    assert int(total.replace(",", "")) - int(active.replace(",", "")) == 2 * 2 * 3 * 64 * 32
+    assert int(total.replace(",", "")) - int(active.replace(",", "")) == 3 * 2 * 3 * 64 * 32
     assert found["LoRA"] == (
-        "8 linear layers of the decoder; not model.language_model.layers.*.mlp.experts.gate_up_proj, "
+        "12 linear layers of the decoder; not model.language_model.layers.*.mlp.experts.gate_up_proj, "
         "model.language_model.layers.*.mlp.experts.down_proj unless experts=True"
     )
 

@@ -9,6 +9,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from hf_vlm_rl.cli import demo, main
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +25,7 @@ def test_a_wheel_has_the_demos_where_the_command_looks():
     assert "examples" in build["targets"]["sdist"]["include"]
 
 
+@pytest.mark.slow
 def test_the_installed_demo_runs(tmp_path):
     """As a wheel lays it out, away from the checkout; so few steps say nothing of accuracy."""
     ignored = shutil.ignore_patterns("__pycache__")

@@ -1,6 +1,7 @@
 """`hf-vlm-rl eval` on files, saved datasets and adapters."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -156,3 +157,67 @@ def test_help_names_the_options(capsys):
         cli.main(["eval", "--help"])
     assert stopped.value.code == 0
     assert "--num-generations" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("prompt", "message"),
+    [
+        (3, "Row 0: Got 3 for a list of messages"),
+        (["a", "b"], "Row 0: Got the message 'a'"),
+        ([[user("a")[0]]], "Row 0: Got the message [{'"),
+        ([{"content": "x"}], "Row 0: Got the message {'content': 'x'}"),
+        ([{"role": 7, "content": "x"}], "Row 0: Got the message {'role': 7"),
+        ([{"role": "user", "content": 5}], "Row 0: Got 5 for a list of blocks"),
+        ([{"role": "user", "content": [5]}], "Row 0: Got the block 5"),
+        ([{"role": "user", "content": ["x"]}], "Row 0: Got the block 'x'"),
+        ([{"role": "user", "content": [{"text": "x"}]}], "Row 0: Got the block {'text': 'x'}"),
+        (
+            [{"role": "user", "content": [{"type": "text", "text": 4}]}],
+            "Row 0: Got the block {'type': 'text', 'text': 4",
+        ),
+    ],
+)
+def test_prompts_of_another_form_are_named(prompt, message, checkpoint, tmp_path, capsys):
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"prompt": prompt, "answer": "a"}) + "\n")
+    assert cli.main(["eval", str(checkpoint("internvl")), str(tmp_path / "rows.jsonl"), *OPTIONS]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_modules_of_rewards_that_cannot_be_imported_are_named(rows, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text, message in (
+        ("broken", "def f(:", "Got the reward 'broken:f': SyntaxError: "),
+        ("divides", "1 / 0", "Got the reward 'divides:f': ZeroDivisionError: division by zero"),
+        ("waits", "async def f(**columns): return [1.0]", "Got the reward 'waits:f', which is <function f"),
+    ):
+        (tmp_path / f"{name}.py").write_text(text)
+        assert cli.main(["eval", "model", str(rows), "--rewards", f"{name}:f"]) == 1
+        assert message in capsys.readouterr().err
+    assert cli.main(["eval", "model", str(rows), "--rewards", "..x:y"]) == 1
+    assert "Got the reward '..x:y': TypeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("model.safetensors", b"", "SafetensorError"),
+        ("model.safetensors", b"\xff" * 64, "SafetensorError"),
+        ("tokenizer.json", b"{}", "cannot be read (KeyError: 'added_tokens')"),
+        ("chat_template.jinja", b"{% for", "is no Jinja template"),
+        ("chat_template.jinja", b"{{ raise_exception('no') }}", "refuses a user's message with an image: no"),
+    ],
+)
+def test_a_damaged_checkpoint_is_named(file, content, message, rows, checkpoint, tmp_path, capsys):
+    shutil.copytree(checkpoint("internvl"), tmp_path / "model")
+    (tmp_path / "model" / file).write_bytes(content)
+    assert cli.main(["eval", str(tmp_path / "model"), str(rows), *OPTIONS]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_a_checkpoint_of_endless_layers_is_named(rows, checkpoint, tmp_path, capsys):
+    shutil.copytree(checkpoint("internvl"), tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    config["text_config"]["num_hidden_layers"] = 10**18
+    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
+    assert cli.main(["eval", str(tmp_path / "model"), str(rows), *OPTIONS]) == 1
+    assert f"has num_hidden_layers={10**18}. Expected 1000 or fewer" in capsys.readouterr().err

@@ -24,6 +24,11 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "notes.txt").write_text("nothing")
     (tmp_path / "bad.jsonl").write_text('{"prompt": \n')
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Hello.", "answer": "hello"}\n')
+    (tmp_path / "deep.jsonl").write_text(f'{{"prompt": {"[" * 5000 + "]" * 5000}}}\n')
+    (tmp_path / "mixed.yaml").write_text("datasets: [{json_path: rows.jsonl, image_folder: [1]}]")
+    (tmp_path / "saved").mkdir()
+    for name in ("dataset_info.json", "state.json"):
+        (tmp_path / "saved" / name).write_text("{}")
     return tmp_path
 
 
@@ -45,6 +50,15 @@ BAD_INPUT = {
     "no rows in a folder": (["eval", "empty", "empty", *REWARD], "neither a `Dataset` directory"),
     "no such result": (["eval", "empty", "rows.jsonl", *REWARD, "--before", "gone.json"], "gone.json"),
     "a file for a folder": (["eval", "empty", "rows.jsonl", *REWARD, "--out", "notes.txt"], "notes.txt"),
+    "rows nested too deeply": (["eval", "empty", "deep.jsonl", *REWARD], "deep.jsonl cannot be read"),
+    "half a saved dataset": (["eval", "empty", "saved", *REWARD], "saved cannot be read (KeyError: "),
+    "a mixture of another form": (["eval", "empty", "mixed.yaml", *REWARD], "the image_folder is '[1]'"),
+    "a result nested too deeply": (
+        ["eval", "empty", "rows.jsonl", *REWARD, "--before", "deep.jsonl"],
+        "deep.jsonl cannot be read (RecursionError",
+    ),
+    "no values on a device": (["eval", "empty", "rows.jsonl", *REWARD, "--device", "meta"], "--device meta"),
+    "no such device": (["eval", "empty", "rows.jsonl", *REWARD, "--device", "mps:7"], "Got --device mps:7: "),
     "no such folder": (["push", "gone", "user/x"], "Got 'gone', which is no folder"),
     "no adapter": (["push", "empty", "user/x"], "empty has no adapter_model.safetensors"),
     "no store to clean": (
@@ -71,6 +85,8 @@ def test_bad_input_ends_with_1_and_says_what_is_wrong(arguments, message, folder
         ["check"],
         ["plan", "model"],
         ["plan", "model", "--gpu", "much"],
+        ["plan", "model", "--gpu", "24GB", "--image", "99999x99999"],
+        ["check", "model", "--image-size", "99999x99999"],
         ["eval", "model", "rows.jsonl"],
         ["eval", "model", "rows.jsonl", *REWARD, "--limit", "0"],
         ["eval", "model", "rows.jsonl", *REWARD, "--batch-size", "none"],

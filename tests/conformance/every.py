@@ -1,5 +1,6 @@
 """What the clauses over all classes have in common: the policy, its stock twin and their batches."""
 
+import copy
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ import torch
 from transformers import AutoConfig, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families.tiny import EVERY, WITHOUT_POLICY, auto_class
+from hf_vlm_rl.families.tiny import auto_class
 from tests.images import photo
+from tests.tiny import EVERY, WITHOUT_POLICY
 
 from .cases import native, tickets, user
 
@@ -150,14 +152,9 @@ def load_twins(directory: str) -> Twins:
 
 @pytest.fixture
 def twins(model_type, checkpoint) -> Twins:
-    """The twins of `model_type`, without gradients."""
+    """Fresh twins of `model_type`, in eval mode."""
     loaded = load_twins(str(checkpoint(model_type)))
-    for model in (loaded.policy, loaded.bare):
-        model.eval()
-        model.zero_grad()
-        model.requires_grad_(True)
-    loaded.policy.base_model.renew()
-    return loaded
+    return Twins(copy.deepcopy(loaded.policy), copy.deepcopy(loaded.bare), loaded.processor)
 
 
 def one(name: str = "astronaut", text: str = "What is this?") -> list[dict]:

@@ -15,7 +15,6 @@ from transformers import AutoModelForImageTextToText, AutoProcessor, LlamaConfig
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.policy.rotary import steady_positions
-from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW, ON_A_CACHE
 
 from .cases import native, tickets, user
 from .test_finished_rows import IMAGES, PICTURES, TEXTS, EndAt
@@ -67,18 +66,13 @@ def conversations(rows, repeats):
 
 drawn = st.lists(st.tuples(st.sampled_from(IMAGES), st.sampled_from(TEXTS)), min_size=1, max_size=3)
 kinds = pytest.mark.parametrize("kind", ["dynamic", "longrope"])
-# A decoder of the packed way, and the same on a cache.
-ways = pytest.mark.parametrize("way", [IN_ONE_ROW, ON_A_CACHE])
 
 
 @kinds
-@ways
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @given(rows=drawn, repeats=st.integers(1, 3), length=st.sampled_from(LENGTHS), own=st.integers(1, 12))
-def test_log_probs_and_gradients(twins, kind, way, rows, repeats, length, own):
+def test_log_probs_and_gradients(twins, kind, rows, repeats, length, own):
     bare, processor, policy = twins("internvl", kind, length)
-    switch = policy.base_model.sharing
-    before, switch.way = switch.way, way
     messages = conversations(rows, repeats)
     generator = torch.Generator().manual_seed(own)
     completions = torch.randint(100, 300, (len(messages), own), generator=generator)
@@ -97,17 +91,17 @@ def test_log_probs_and_gradients(twins, kind, way, rows, repeats, length, own):
         (log_probs * mask).sum().backward()
         decoder = policy.base_model.decoder if model is policy else model.model.language_model
         found.append(((log_probs * mask).detach(), decoder.embed_tokens.weight.grad.clone()))
-    switch.way = before
     (expected, gradients), (log_probs, own_gradients) = found
     torch.testing.assert_close(log_probs, expected, atol=ATOL, rtol=0)
     scale = gradients.abs().max()
     torch.testing.assert_close(own_gradients / scale, gradients / scale, atol=1e-4, rtol=0)
     padded = not batch["attention_mask"].all()
+    report = policy.sharing_report()
     if length == LENGTHS[-1] and len(messages) > 1:
-        assert switch.refused == {}
-        assert switch.tokens > 0
-    if batch["input_ids"].shape[1] >= length and len(messages) > 1 and (padded or way == ON_A_CACHE):
-        assert any(f"from {length} positions on" in reason for reason in switch.refused)
+        assert report["not_shared"] == {}
+        assert report["tokens"] > 0
+    if batch["input_ids"].shape[1] >= length and len(messages) > 1 and padded:
+        assert any(f"from {length} positions on" in reason for reason in report["not_shared"])
 
 
 @kinds
@@ -117,31 +111,25 @@ def test_log_probs_and_gradients(twins, kind, way, rows, repeats, length, own):
     repeats=st.integers(1, 3),
     length=st.sampled_from(LENGTHS),
     lengths=st.lists(st.integers(1, 12), min_size=9, max_size=9),
-    drafts=st.sampled_from((False, 8)),
     do_sample=st.booleans(),
 )
-def test_what_is_generated(twins, kind, rows, repeats, length, lengths, drafts, do_sample):
+def test_what_is_generated(twins, kind, rows, repeats, length, lengths, do_sample):
     bare, processor, policy = twins("internvl", kind, length)
-    policy.base_model.rollouts.speculation = drafts
     messages = conversations(rows, repeats)
     never = list(policy.placeholder_ids)
     options = {"max_new_tokens": 12, "do_sample": do_sample, "suppress_tokens": never, "pad_token_id": 3}
     options["eos_token_id"] = list(range(10, 30))
-    for seed in (0, 0):  # the second time, drafts are right
-        found = []
-        for model, batch in (
-            (bare, native(processor, messages)),
-            (policy, tickets(policy.processing_class, messages)),
-        ):
-            torch.manual_seed(seed)
-            criteria = None if drafts else [EndAt(lengths)]
-            found.append(model.generate(**batch, **options, stopping_criteria=criteria))
-        assert torch.equal(*found)
+    found = []
+    for model, batch in (
+        (bare, native(processor, messages)),
+        (policy, tickets(policy.processing_class, messages)),
+    ):
+        torch.manual_seed(0)
+        found.append(model.generate(**batch, **options, stopping_criteria=[EndAt(lengths)]))
+    assert torch.equal(*found)
     report = policy.sharing_report()
     steady = batch["input_ids"].shape[1] + 12 < length
-    if steady and drafts:
-        assert report["not_speculated"] == {}
-    reasons = {**report["rows_kept"], **report["not_speculated"], **report["not_shared"]}
+    reasons = {**report["rows_kept"], **report["not_shared"]}
     assert steady == (not any("positions on" in reason for reason in reasons)) or len(messages) == 1
 
 

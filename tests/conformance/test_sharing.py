@@ -72,7 +72,7 @@ def test_log_probs_with_sharing_equal_those_without(family, policy_for):
     for found, expected in zip(run(True), run(False), strict=True):
         torch.testing.assert_close(found, expected, atol=ATOL, rtol=1e-4)
     report = with_sharing(policy, True).sharing_report()
-    assert (report["way"], report["not_shared"]) == ("packed", {})
+    assert (report["packed"], report["not_shared"]) == (True, {})
     assert report["tokens_computed"] < 0.6 * report["tokens"]
 
 
@@ -200,7 +200,7 @@ def test_half_precision_is_as_near_to_the_truth_as_without_sharing(family, polic
     assert 0 < shared < 1.1 * plain
 
 
-def test_a_decoder_that_fails_the_self_check_goes_on_a_cache(policy_for, caplog):
+def test_a_decoder_that_fails_the_self_check_shares_nothing(policy_for, caplog):
     """As a model whose attention does not read its arguments as ours does."""
     policy = with_sharing(policy_for("internvl"), True)
     batch = group(policy, [one_image()])
@@ -209,40 +209,15 @@ def test_a_decoder_that_fails_the_self_check_goes_on_a_cache(policy_for, caplog)
     attention = policy.model.language_model.layers[1].self_attn
     attention.__class__ = type(attention)._stock_class
     mask = batch["attention_mask"].bool()
-    for way in ("not in this forward", "on a cache"):
-        with torch.no_grad():
-            found = policy(**batch, use_cache=False).logits
-        torch.testing.assert_close(found[mask], expected[mask], atol=ATOL, rtol=1e-4)
-        report = policy.sharing_report()
-        assert (report["tokens"] > 0) == (way == "on a cache")
-        assert report["way"] == "cached"
-        (reason,) = report["not_shared"]
-        assert "self-check failed" in reason
-    assert "self-check failed" in caplog.text
-
-
-def test_a_decoder_that_fails_it_both_ways_shares_nothing(policy_for, caplog):
-    """As a model that takes no cache, besides."""
-    policy = with_sharing(policy_for("internvl"), True)
-    batch = group(policy, [one_image()])
-    with torch.no_grad():
-        expected = with_sharing(policy_for("internvl"), False)(**batch, use_cache=False).logits
-    attention = policy.model.language_model.layers[1].self_attn
-    stock = type(attention)._stock_class
-
-    class Forgetful(stock):
-        def forward(self, *args, past_key_values=None, **kwargs):
-            return super().forward(*args, **kwargs)
-
-    attention.__class__ = Forgetful
-    mask = batch["attention_mask"].bool()
-    for _ in range(3):
+    for _ in range(2):
         with torch.no_grad():
             found = policy(**batch, use_cache=False).logits
         torch.testing.assert_close(found[mask], expected[mask], atol=ATOL, rtol=1e-4)
     report = policy.sharing_report()
-    assert (report["tokens"], report["way"]) == (0, None)
-    assert "will not share their prompts" in caplog.text
+    assert (report["tokens"], report["packed"]) == (0, False)
+    ((reason, forwards),) = report["not_shared"].items()
+    assert ("self-check failed" in reason, forwards) == (True, 2)
+    assert caplog.text.count("Rows do not share their prompts from here on") == 1
 
 
 def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
@@ -251,7 +226,7 @@ def test_the_self_check_leaves_modes_and_random_numbers_alone(policy_for):
     modes = [module.training for module in policy.modules()]
     batch, state = group(policy, [one_image()]), torch.get_rng_state()
     with_sharing(policy, True)(**batch, use_cache=False).logits.mean().backward()
-    assert policy.base_model.sharing.checked
+    assert policy.sharing_report()["tokens"]
     assert [module.training for module in policy.modules()] == modes
     assert torch.equal(torch.get_rng_state(), state)
 
@@ -269,7 +244,7 @@ def test_matrix_products_of_less_precision_share_all_the_same(family, policy_for
     finally:
         torch.set_float32_matmul_precision(before)
     report = policy.sharing_report()
-    assert (report["way"], report["not_shared"]) == ("packed", {})
+    assert (report["packed"], report["not_shared"]) == (True, {})
 
 
 def test_the_gate_leaves_batches_alone_that_have_little_in_common(policy_for):

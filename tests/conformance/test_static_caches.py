@@ -102,6 +102,7 @@ def compiled(twins, **settings) -> tuple[list[torch.Tensor], list[dict]]:
     return made, counted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model_type", MODELS)
 def test_a_compiled_step_is_one_graph_with_the_stock_models_samples(model_type, twins):
     """`fullgraph`: torch raises where a step of the policy cannot be one graph."""

@@ -6,8 +6,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from peft import get_peft_model
 
-from hf_vlm_rl.policy.sharing.layout import find_layout
-from hf_vlm_rl.policy.sharing.switch import IN_ONE_ROW
+from hf_vlm_rl.policy.sharing.layout import LAYOUT, find_layout
 from tests.images import photo
 
 from .cases import ALL, native, tickets
@@ -16,7 +15,7 @@ from .test_sharing import assert_equal_gradients
 
 # Log-probs in float32 on one thread. Recurrent layers carry on the last bits of their states: the stock
 # MiniCPM-V's are as far from a run in float64.
-ATOL, ATOL_MIXED = 1e-5, 2e-4
+ATOL, ATOL_RECURRENT = 1e-5, 2e-4
 
 CAT, CUP = photo("cat", (140, 140)), photo("coffee", (224, 84))
 PIECES = {
@@ -67,7 +66,7 @@ def with_endings(twins, batch: dict, endings: list[str], left: bool) -> dict:
 
 
 def tolerance(twins) -> float:
-    return ATOL_MIXED if twins.policy.sharing_report()["way"] == "mixed" else ATOL
+    return ATOL_RECURRENT if twins.policy.base_model.sharing.recurrent else ATOL
 
 
 def run(model, batch: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -174,6 +173,6 @@ def test_trees_of_any_shape(model_type, twins, texts, padding):
         return hidden.detach(), {n: p.grad for n, p in decoder.named_parameters() if p.grad is not None}
 
     expected, expected_gradients = hidden_and_gradients()
-    found, gradients = hidden_and_gradients(**{IN_ONE_ROW: layout})
+    found, gradients = hidden_and_gradients(**{LAYOUT: layout})
     torch.testing.assert_close(found, expected, atol=1e-5 * float(expected.abs().max()), rtol=0)
     assert_equal_gradients(gradients, expected_gradients)

@@ -10,8 +10,6 @@ from tests.videos import asked, image, metadata, moving, video
 from .every import CLAIMED, VIDEO_CLASSES, logits
 from .test_videos import beside
 
-pytestmark = pytest.mark.slow
-
 ATOL = 1e-4
 
 

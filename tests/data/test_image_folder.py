@@ -88,3 +88,27 @@ def test_a_new_file_is_seen(root):
     assert len(load_image_folder(root, "A?")) == 3
     photo("cat", (8, 8)).save(root / "cups" / "new.png")
     assert load_image_folder(root, "A?")["answer"] == ["cats", "cats", "cups", "cups"]
+
+
+@pytest.mark.parametrize("target", ["photos", "photos/cats", "photos/cats/young"])
+def test_a_link_that_leads_into_itself_is_named(root, target):
+    link = root / "cats" / "young" / "again"
+    link.symlink_to(root.parent / target)
+    with pytest.raises(DataError, match=r"again leads to the same folder as .*\. Remove the link"):
+        load_image_folder(root, "What is this?")
+
+
+def test_links_that_multiply_without_a_loop_are_named(tmp_path):
+    for level in range(30):  # 2^30 ways to one file
+        (tmp_path / f"{level}").mkdir()
+        for way in "ab":
+            (tmp_path / f"{level}" / way).symlink_to(tmp_path / f"{level + 1}")
+    photo("cat", (8, 8)).save((tmp_path / "30").mkdir() or tmp_path / "30" / "a.png")
+    with pytest.raises(DataError, match="leads to the same folder as"):
+        load_image_folder(tmp_path / "0", "What is this?")
+
+
+def test_a_class_can_be_a_link_to_a_folder_elsewhere(root, tmp_path):
+    (root / "cups").rename(tmp_path / "elsewhere")
+    (root / "cups").symlink_to(tmp_path / "elsewhere")
+    assert load_image_folder(root, "What is this?", answer="label")["label"] == ["cats", "cats", "cups"]

@@ -1,19 +1,25 @@
 """What the loaders read trains in TRL's own trainers as the same rows given as objects, streamed or not."""
 
 import math
+from pathlib import Path
 
 import pytest
+import torch
 import trl
-from datasets import Dataset, IterableDataset
+from datasets import Dataset, Image, IterableDataset, List
 from packaging.version import Version
 
-from hf_vlm_rl.data import load_messages, load_mixture
+from hf_vlm_rl import ImageError
+from hf_vlm_rl.data import from_dataset, load_image_folder, load_messages, load_mixture
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
 from tests.data.stock import KINDS, train
 from tests.data.trained_files import as_objects, messages, mixture
+from tests.images import photo
 from tests.trainers.runs import TWO
 
 pytestmark = pytest.mark.trl
 
+UNDECODED = List(Image(decode=False))
 TRL = Version(trl.__version__)
 # Rows of a batch come in another order from a stream: sums are rounded otherwise.
 ROUNDING = {"rel": 2e-3, "abs": 1e-4}
@@ -65,3 +71,49 @@ def test_a_stream_trains_as_the_files(kind, family, load, policy_for, tmp_path):
     loaded = train(kind, policy_for(family), load(kind), tmp_path / "out")
     assert streamed[0] == pytest.approx(loaded[0], **ROUNDING)
     assert len(streamed) == 2
+
+
+@pytest.mark.parametrize("kind", ["SFT", "DPO"])
+def test_an_error_in_training_names_the_file_that_was_cut_off(kind, load, policy_for, tmp_path):
+    dataset = load(kind).cast_column("images", UNDECODED)
+    file = Path(dataset[1]["images"][1]["path"])
+    file.write_bytes(file.read_bytes()[:-3000])
+    with pytest.raises(ImageError, match=rf"Row \d+, image 1: .*{file}.*truncated"):
+        train(kind, policy_for(TWO[0]), dataset, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["SFT", "GRPO"])
+def test_undecoded_rows_train_as_decoded_ones(kind, load, policy_for, tmp_path):
+    dataset = load(kind)
+    steps = train(kind, policy_for(TWO[0]), dataset, tmp_path / "out")
+    undecoded = dataset.cast_column("images", UNDECODED)
+    assert steps == train(kind, policy_for(TWO[0]), undecoded, tmp_path / "out")
+
+
+def transparent():
+    image = photo("cat", (150, 150))
+    image.putalpha(photo("moon", (150, 150)).convert("L"))
+    return image
+
+
+@pytest.mark.parametrize("entry", ["from_dataset", "stream", "load_image_folder"])
+@pytest.mark.parametrize("family", TWO)
+def test_a_transparent_png_equals_stock(family, entry, policy_for, native_processor_for, tmp_path):
+    (tmp_path / "cats").mkdir()
+    file = tmp_path / "cats" / "a.png"
+    transparent().save(file)
+    if entry == "load_image_folder":
+        dataset = load_image_folder(tmp_path, "What?", cache_dir=tmp_path / "cache")
+    else:
+        rows = Dataset.from_dict({"q": ["What?"], "image": [str(file)]})
+        rows = rows.cast_column("image", Image())
+        dataset = from_dataset(
+            rows.to_iterable_dataset() if entry == "stream" else rows, prompt="q", images="image"
+        )
+    stock = native_processor_for(family).image_processor(transparent(), return_tensors="pt")["pixel_values"]
+    processing = policy_for(family).processing_class
+    for each in (dataset, dataset.cast_column("images", UNDECODED)):
+        row = next(iter(each))
+        batch = processing(text=[processing.state.one_image], images=[row["images"]])
+        [(ticket, _)] = unpack(batch["pixel_values"])
+        assert torch.equal(processing.processed(ticket).inputs["pixel_values"], stock)

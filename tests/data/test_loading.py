@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from torch.utils.data import DataLoader
@@ -176,6 +177,30 @@ def test_a_row_whose_type_does_not_fit_can_be_skipped(tmp_path):
     dataset = load_llava(jsonl(tmp_path / "rows.jsonl", rows), on_error="skip", report=report)
     assert dataset["n"] == [1.0, 0.5]
     assert "line 2: column 'n' holds" in report.reasons[0]
+
+
+@pytest.mark.parametrize("verify", [False, True])
+def test_a_skipped_row_is_back_once_its_image_is_there(tmp_path, photos, verify):
+    rows = [llava("<image>A?", "x", image="new.png"), llava("B?", "y")]
+    path, options = jsonl(tmp_path / "rows.jsonl", rows), {"on_error": "skip", "verify_images": verify}
+    new = Path(photos) / "new.png"
+    for there in (False, True, False):
+        if there:
+            new.write_bytes(next(Path(photos).glob("*.png")).read_bytes())
+        else:
+            new.unlink(missing_ok=True)
+        report = LoadReport()
+        dataset = load_llava(path, photos, report=report, **options)
+        assert dataset["answer"] == (["x", "y"] if there else ["y"])
+        assert report.skipped == (0 if there else 1)
+
+
+def test_a_file_that_was_cut_off_is_named_when_it_is_verified(tmp_path, photos):
+    whole = (Path(photos) / NAMES[0]).read_bytes()
+    (Path(photos) / "half.png").write_bytes(whole[: len(whole) // 2])
+    path = jsonl(tmp_path / "rows.jsonl", [ROWS[0], llava("<image>A?", "x", image="half.png")])
+    with pytest.raises(DataError, match=r"line 2: the image '.*half\.png' cannot be read"):
+        load_llava(path, photos, verify_images=True)
 
 
 def test_no_row_left_is_an_error(tmp_path):

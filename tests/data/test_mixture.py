@@ -1,5 +1,7 @@
 """VLM-R1's mixtures: which rows of which file, in which order, with which columns."""
 
+import tracemalloc
+
 import pytest
 
 from hf_vlm_rl.data import load_mixture
@@ -172,3 +174,45 @@ def test_streamed_mixtures_have_the_same_rows(load):
     loaded, streamed = load(*entries), load(*entries, streaming=True)
     assert streamed.features == loaded.features
     assert [pixels(row) for row in streamed] == [pixels(row) for row in loaded]
+
+
+def aliases(levels: int, line: str) -> str:
+    """Ten aliases a line, each of which stands for the line before."""
+    lines = [line.format(this=f"a{n}", that=", ".join([f"*a{n - 1}"] * 10)) for n in range(1, levels)]
+    return "\n".join(["x0: &a0 {v: 1}", *lines])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        aliases(12, "x{this}: &{this} [{that}]") + "\ndatasets: *a11",
+        aliases(12, "x{this}: &{this} [{that}]") + "\ndatasets: [*a11]",
+        aliases(9, "x{this}: &{this} {{<<: [{that}]}}") + "\ndatasets: [*a8]",
+        "datasets: &a [*a]",
+        f"x: &a {'x' * 10_000}\ndatasets: [{', '.join(['*a'] * 1000)}]",
+    ],
+    ids=["list", "entry", "merge", "itself", "text"],
+)
+def test_aliases_that_multiply_are_refused_in_little_memory(tmp_path, text):
+    (tmp_path / "mixture.yaml").write_text(text)
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"mixture\.yaml is not yaml: its aliases, written out, are"):
+        load_mixture(tmp_path / "mixture.yaml")
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+def test_yaml_that_is_nested_too_deeply_is_refused(tmp_path):
+    (tmp_path / "mixture.yaml").write_text("datasets: " + "[" * 20_000)
+    with pytest.raises(DataError, match=r"is not yaml: it is nested too deeply"):
+        load_mixture(tmp_path / "mixture.yaml")
+
+
+def test_aliases_share_what_entries_have_in_common(folder):
+    (folder / "shared.yaml").write_text(
+        "common: &common {image_folder: images, sampling_strategy: 'first:1'}\n"
+        "datasets:\n  - {<<: *common, json_path: own.jsonl}\n"
+    )
+    jsonl(folder / "own.jsonl", [llava("A?", "x"), llava("B?", "y")])
+    assert len(load_mixture(folder / "shared.yaml")) == 1

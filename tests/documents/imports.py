@@ -138,6 +138,23 @@ def places() -> dict[str, Place]:
     return rooms
 
 
+@functools.cache
+def inner_places() -> dict[str, int]:
+    """Folder or file inside a room (`policy/sharing`) -> its height, of the blocks that name such ones."""
+    heights = {}
+    for block in blocks(Path(PAGES["CONTRIBUTING.md"]).read_text()):
+        lines = block.source.splitlines()
+        if re.match(r"\w+/\w+(, |\n)", block.source):
+            for height, line in enumerate(reversed(lines)):
+                heights |= dict.fromkeys(line.split(", "), height)
+    return heights
+
+
+def inner_room(module: str) -> str:
+    """The folder inside a room, or the file that stands beside these, that a module belongs to."""
+    return "/".join(module.split("/")[:2])
+
+
 def room(module: str) -> str:
     """The room, or the file that stands beside them, that a module belongs to."""
     return module.split("/")[0]

@@ -39,6 +39,7 @@ def runner(environment):
         process.kill()  # it waits for a page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
 def test_the_code_of_the_page_runs(name, hub, runner, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "repositories", copy.deepcopy(hub.repositories))  # what a page pushes is gone

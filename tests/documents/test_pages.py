@@ -12,6 +12,7 @@ from tests.documents.pages import PAGES, blocks, script
 ALL = pytest.mark.parametrize("name", PAGES)
 
 
+@pytest.mark.slow
 def test_the_support_matrix_is_what_the_table_gives():
     made = script("make_families")
     assert made.PAGE.read_text() == made.page(), "run `make docs`"

@@ -1,4 +1,4 @@
-"""What we use of other libraries' private names: the one list, with reasons, and whether it still holds."""
+"""Private names of other libraries that we use, and behaviour that we count on, each with a test."""
 
 import ast
 import importlib
@@ -16,6 +16,7 @@ from transformers import (
 
 from hf_vlm_rl._retype import Retyped
 from hf_vlm_rl.scoring.head import VLMScored
+from tests.documents.behaviour import BEHAVIOUR
 from tests.documents.imports import modules
 from tests.documents.pages import ROOT
 from tests.documents.private_names import (
@@ -23,6 +24,7 @@ from tests.documents.private_names import (
     a_class_names_weights_that_it_does_not_miss,
     a_config_keeps_a_commit_to_itself,
     a_config_knows_its_source,
+    a_forward_notes_that_hidden_states_are_collected,
     a_generation_config_says_that_it_is_a_models,
     a_missing_file_can_be_none,
     a_model_carries_how_its_names_are_converted,
@@ -31,7 +33,7 @@ from tests.documents.private_names import (
     a_tensor_counts_its_changes,
     attention_is_chosen_by_the_config,
     batch_normalisations_are_of_one_kind,
-    functions_are_not_compiled_without_end,
+    hooks_on_all_modules_are_listed,
     layers_call_the_checkpointing_function,
     layers_know_their_adapter,
     layers_know_whether_adapters_are_off,
@@ -73,11 +75,6 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "the commit a model was read from, for adapters; transformers stopped to set it, and still strips it",
         a_config_keeps_a_commit_to_itself,
     ),
-    "_dynamo": (
-        "torch",
-        "the error of a function that torch will not compile once more, which gets a new one in its place",
-        functions_are_not_compiled_without_end,
-    ),
     "_encode_plus": (
         "transformers",
         "where each call of a tokenizer turns text into ids; texts with tickets are ours to turn",
@@ -109,6 +106,12 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "recomputing a layer in the backward pass has to use the critic's adapter as the forward did",
         layers_call_the_checkpointing_function,
     ),
+    "_global_forward_hooks": (
+        "torch",
+        "as `_forward_hooks`, of hooks on all modules",
+        hooks_on_all_modules_are_listed,
+    ),
+    "_global_forward_pre_hooks": ("torch", "as `_global_forward_hooks`", hooks_on_all_modules_are_listed),
     "_info": ("datasets", "as `_generate_tables`", a_builder_asks_for_types_splits_and_tables),
     "_internal_call": (
         "transformers",
@@ -129,6 +132,11 @@ PRIVATE: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "which of a call's arguments the image processor gets: they are part of a ticket",
         processors_sort_their_arguments_in_one_method,
+    ),
+    "_output_capturing_hooks_installed": (
+        "transformers",
+        "set by a model's first forward that gives hidden states; features of a tower stay those they were",
+        a_forward_notes_that_hidden_states_are_collected,
     ),
     "_process_images": (
         "transformers",
@@ -194,6 +202,11 @@ STOCK = (PreTrainedModel, GenerationMixin, ProcessorMixin, PreTrainedTokenizerBa
 @pytest.mark.parametrize("name", PRIVATE)
 def test_it_is_still_there(name):
     PRIVATE[name][2]()
+
+
+@pytest.mark.parametrize("claim", BEHAVIOUR)
+def test_others_still_behave_so(claim):
+    BEHAVIOUR[claim][2]()
 
 
 def test_the_list_is_complete_and_holds_nothing_else():

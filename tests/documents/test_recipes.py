@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 from tests.documents.pages import PAGES, script
 
 TEXT = PAGES["docs/recipes.md"].read_text()
@@ -25,6 +27,7 @@ def test_every_model_and_task_has_a_line():
         assert all(size <= gpu for size, gpu in zip(needed, made.GPUS[-len(needed) :], strict=True))
 
 
+@pytest.mark.slow
 def test_a_cell_is_what_the_planner_gives():
     made = script("make_recipes")
     image, completion = made.TASKS["a name from a list"]

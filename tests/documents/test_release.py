@@ -73,3 +73,35 @@ def test_every_issue_asks_for_the_environment():
     for form in forms:
         asked = [each["attributes"]["label"] for each in yaml.safe_load(form.read_text())["body"]]
         assert any("`hf-vlm-rl env --model" in label for label in asked), form.name
+
+
+USES = re.compile(r"uses: (\S+)@(\S+)(?:  # (v\d+\.\d+\.\d+))?$", flags=re.MULTILINE)
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_actions_are_named_by_commit_and_version(workflow):
+    used = USES.findall(workflow.read_text())
+    assert len(used) == workflow.read_text().count("uses:")
+    assert [each for each in used if not re.fullmatch("[0-9a-f]{40}", each[1]) or not each[2]] == []
+
+
+def test_an_action_is_of_one_commit_in_all_workflows():
+    used = {each for workflow in WORKFLOWS for each in USES.findall(workflow.read_text())}
+    assert len(used) == len({name for name, _, _ in used})
+
+
+def test_jobs_have_the_least_permissions_and_only_publishing_ones_sign():
+    granted = {}
+    for path in WORKFLOWS:
+        workflow = yaml.safe_load(path.read_text())
+        assert workflow["permissions"] in ({}, {"contents": "read"})
+        for name, job in workflow["jobs"].items():
+            granted[path.stem, name] = job.get("permissions", {})
+            kept = [step["with"] for step in job["steps"] if "actions/checkout" in step.get("uses", "")]
+            assert all(each["persist-credentials"] is False for each in kept)
+    writing = {job: set(rights) for job, rights in granted.items() if "write" in rights.values()}
+    assert writing == {
+        ("pages", "deploy"): {"pages", "id-token"},
+        ("release", "publish"): {"id-token", "attestations"},
+        ("release", "release"): {"contents"},
+    }

@@ -4,12 +4,13 @@ import statistics
 
 import pytest
 import torch
-from datasets import Dataset
+from datasets import Dataset, Image
 from peft import get_peft_model
 
 from hf_vlm_rl.errors import ImageError, RewardError
 from hf_vlm_rl.evaluation import evaluate
 from tests.evaluation.rows import OPTIONS, mixture, short, starts, user
+from tests.images import photo
 
 
 def completions(result):
@@ -158,6 +159,20 @@ def test_unusable_rows_are_named_or_counted(shared_policy, greedy):
     assert [row.index for row in result.rows] == [0, 2, 4, 5, 6]
     assert result.rewards == greedy.rewards
     assert "2 rows failed" in result.table()
+
+
+def test_an_image_file_that_was_cut_off_is_named_or_counted(shared_policy, tmp_path):
+    paths = [str(tmp_path / name) for name in ("cat.png", "half.png", "cup.png")]
+    for path in paths:
+        photo("cat", (96, 96)).save(path)
+    (tmp_path / "half.png").write_bytes((tmp_path / "cat.png").read_bytes()[:-5000])
+    columns = {"prompt": [user("What?")] * 3, "image": paths, "answer": ["x"] * 3}
+    rows = Dataset.from_dict(columns).cast_column("image", Image())
+    with pytest.raises(ImageError, match=r"^Row 1: cannot be decoded: .*half\.png"):
+        evaluate(shared_policy, rows, short, **OPTIONS)
+    result = evaluate(shared_policy, rows, short, on_error="skip", **OPTIONS)
+    assert sorted(result.failures) == [1]
+    assert [row.index for row in result.rows] == [0, 2]
 
 
 def test_a_failing_reward_names_itself_and_its_row(shared_policy):

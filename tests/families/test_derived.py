@@ -16,8 +16,8 @@ from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError, VLMFamily
 from hf_vlm_rl.families import FAMILIES
 from hf_vlm_rl.families.derive_inputs import derive_inputs, token_types
 from hf_vlm_rl.families.derive_parts import derive_parts, names_in, needs_native_inputs
-from hf_vlm_rl.families.tiny import EVERY, recipe
 from hf_vlm_rl.loading.stock import complete_family, skeleton
+from tests.tiny import EVERY, recipe
 
 QWEN = {
     "vision": ("model.visual",),

@@ -19,6 +19,7 @@ def folder(hub, trainer, tmp_path):
     return tmp_path / "adapter"
 
 
+@pytest.mark.slow
 def test_the_command_pushes_to_the_hub_of_the_environment(hub, folder, tmp_path):
     command = python("-m", "hf_vlm_rl.cli", "push", str(folder), REPO, "--private", "--message", "By hand")
     environment = client_environment(hub, tmp_path) | {"HF_TOKEN": ALICE}

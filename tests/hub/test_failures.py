@@ -55,6 +55,39 @@ def test_a_connection_that_drops_and_a_server_that_stumbles_are_tried_again(push
     assert sum(fault.request in request for request in hub.requests) >= 3
 
 
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (Fault("repos/create", 503), "answered 503.*was not changed"),
+        (Fault("POST .*/commit/", None), "failed.*may have got the commit all the same"),
+        (Fault("POST .*/commit/", 503), "answered 503.*may have got the commit all the same"),
+    ],
+)
+def test_what_fails_at_the_repository_and_at_the_commit_is_said_at_once(push, hub, fault, said):
+    hub.faults.append(Fault(fault.request, fault.status))
+    with pytest.raises(PushError, match=f"(?s){said}"):
+        push()
+    push()
+    assert "adapter_model.safetensors" in hub.files(REPO)
+
+
+def test_a_commit_whose_answer_tells_nothing_is_a_push_error(push, hub):
+    hub.faults.append(Fault("POST .*/commit/", 200))
+    with pytest.raises(PushError, match=r"cannot be read \(KeyError.*may have got the commit"):
+        push()
+
+
+@pytest.mark.parametrize("fault", [Fault("repos/create", 503), Fault("POST .*/commit/", 409)])
+def test_a_push_that_fails_leaves_the_folder_as_it_was(push, hub, tmp_path, fault):
+    push(card={"summary": "Not as in other tests: the client keeps cards by their commit."})
+    folder = tmp_path / "adapter"
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    hub.faults.append(Fault(fault.request, fault.status))
+    with pytest.raises(PushError):
+        push_folder(folder, REPO, base_model="org/another", card={"summary": "Another."}, token=ALICE)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
 def test_files_that_arrived_before_a_failure_are_not_sent_again(push, hub):
     hub.faults.append(Fault("commit", 409))
     with pytest.raises(PushError):

@@ -27,7 +27,23 @@ LEAKS = {
     "a key after an underscore": ("README.md", "key_sk-" + "aB3" * 16, "an API key"),
     "a GitHub token after an underscore": ("README.md", "git_ghp_" + "a1" * 18, "a GitHub token"),
     "a token behind escapes": ("config.json", '{"a": "\\u0068f_' + "a" * 34 + '"}', "a Hugging Face token"),
-    "a token in a binary tokenizer": ("tokenizer.model", "\n\x01hf_" + "a" * 34, "a Hugging Face token"),
+    "a token in a binary tokenizer": ("tokenizer.model", "\n\x25hf_" + "a" * 34, "a Hugging Face token"),
+    **{
+        name: ("README.md", f"see {value} for it", what)
+        for name, value, what in (
+            ("a token of OAuth", "hf_oauth_" + "eyJhbGciOi" * 4, "a Hugging Face token"),
+            ("a token of an organisation", "api_org_" + "aB3" * 12, "a Hugging Face token"),
+            ("a key of AWS", "AKIA" + "Z3JQ" * 4, "an AWS key"),
+            ("a key of Google", "AIza" + "Sy3_x" * 7, "a Google key"),
+            ("a token of Slack", "xoxb-" + "123456789012-abcdef", "a Slack token"),
+            ("a token of GitLab", "glpat-" + "x1Y2" * 5, "a GitLab token"),
+            ("a private key", "-----BEGIN OPENSSH PRIVATE KEY-----", "a private key"),
+            ("a password", "postgres://me:hunter2@db.example.org/x", "a password in an address"),
+            ("a cluster's disk", "/scratch/me/run-3", "/scratch/me"),
+            ("a mounted disk", "/mnt/data/me", "/mnt/data"),
+            ("a file's address", "file:///srv/data/x.json", "file:///srv"),
+        )
+    },
     "a token in a vocabulary": ("tokenizer.json", json.dumps({ALICE: 1}), "value of a token"),
 }
 HARMLESS = {
@@ -39,6 +55,10 @@ HARMLESS = {
     "paths in a vocabulary": ("tokenizer.json", json.dumps({"/usr/bin": 1, "/home/user": 2})),
     "words with hyphens": ("README.md", "see task-specific-notes-on-the-risk-of-desk-work-2-and-more"),
     "a hash": ("README.md", "mask-0123456789abcdef0123456789abcdef01234567"),
+    "an address": ("README.md", "https://example.org/mnt/x and https://user@example.org:8080/work/y"),
+    "words in capitals": ("README.md", "AKIAWORDWITHOUTANUMBER and AKIABCDEFGHIJKLMNOPQ"),
+    "words that begin like a pickle": ("vocab.txt", "eat.\nthe\nbread\n"),
+    "a tokenizer of tiktoken": ("tokenizer.model", "IQ== 0\nIg== 1\n"),
     "a root": ("config.json", json.dumps({"separator": "/"})),
 }
 
@@ -164,6 +184,15 @@ def test_a_pickle_under_another_name_is_refused(tmp_path, name, content):
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(content)
     with pytest.raises(ValueError, match="which can run code when it is loaded"):
+        check_leaks([path], tmp_path)
+
+
+@pytest.mark.parametrize("prefix", [b"\n", b"\x00", b"x", b"\n\x04abcd"])
+@pytest.mark.parametrize("content", [*PICKLES.values()][1:])
+def test_what_stands_behind_a_byte_is_no_tokenizer(tmp_path, prefix, content):
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(prefix + content)
+    with pytest.raises(ValueError, match=r"tokenizer\.model (is no tokenizer|holds a)"):
         check_leaks([path], tmp_path)
 
 

@@ -86,6 +86,7 @@ def test_the_commit_that_was_asked_for_is_the_one_that_is_recorded(hub):
     assert "_commit_hash" not in old.config.to_dict()
 
 
+@pytest.mark.slow
 def test_the_snippets_of_the_card_run(pushed, hub, tmp_path):
     photo("coffee", (96, 64)).save(tmp_path / "photo.jpg")
     blocks = snippets(pushed)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 import torch
 from packaging.version import Version
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
@@ -66,6 +67,41 @@ def test_a_directory_without_a_config_is_refused(copied, tmp_path):
     checkpoint = copied("internvl")
     with pytest.raises(CheckpointError, match=f"has no config.json.*Did you mean {str(checkpoint)!r}"):
         AutoVLMPolicy.from_pretrained(tmp_path)
+
+
+def lacking(directory, part) -> list[str]:
+    """Take the weights of a module out of a checkpoint; returns their names."""
+    weights = load_file(directory / "model.safetensors")
+    removed = [name for name in weights if part in name]
+    save_file(
+        {name: weight for name, weight in weights.items() if name not in removed},
+        directory / "model.safetensors",
+        metadata={"format": "pt"},
+    )
+    assert removed
+    return removed
+
+
+@pytest.mark.parametrize("part", ["layers.1.mlp", "lm_head", "visual", ".norm."])
+def test_a_checkpoint_without_some_of_its_weights_is_refused(part, copied):
+    directory = copied("qwen2_5_vl")
+    removed = lacking(directory, part)
+    with pytest.raises(
+        CheckpointError, match=rf"lacks {len(removed)} of \d+ weights.*allow_missing="
+    ) as caught:
+        AutoVLMPolicy.from_pretrained(directory)
+    assert part.strip(".") in str(caught.value)
+
+
+def test_weights_may_be_missing_by_name(copied):
+    directory = copied("qwen2_5_vl")
+    lacking(directory, "lm_head")
+    AutoVLMPolicy.from_pretrained(directory, allow_missing=["lm_head"])
+    lacking(directory, "layers.1.mlp")
+    with pytest.raises(CheckpointError, match=r"lacks 3 of .*layers\.1\.mlp"):
+        AutoVLMPolicy.from_pretrained(directory, allow_missing=["lm_head"])
+    with pytest.raises(ValueError, match=r"Expected a list, such as \['lm_head'\]"):
+        AutoVLMPolicy.from_pretrained(directory, allow_missing="lm_head")
 
 
 def test_a_language_model_without_vision_is_refused(tmp_path):
@@ -167,7 +203,7 @@ def test_the_number_of_pixels_is_bounded(checkpoint):
 def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_path, family, option, value):
     policy = AutoVLMPolicy.from_pretrained(checkpoint(family), **{option: value})
     policy.processing_class.save_pretrained(tmp_path / "saved")
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint(family), padding_side="left", truncation_side="left")
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint(family), padding_side="left")
     tokenizer.save_pretrained(tmp_path / "tokenizer")
     ours, native = (
         json.loads((tmp_path / folder / "tokenizer_config.json").read_text())
@@ -178,6 +214,7 @@ def test_an_image_option_is_saved_with_the_image_processor_only(checkpoint, tmp_
     assert (saved["max_patches"] if family == "internvl" else saved["size"]["longest_edge"]) == value
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(Version(version("trl")) < Version("1.8"), reason="register() needs TRL 1.8")
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
 def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, family):
@@ -196,6 +233,26 @@ def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, 
     assert architectures == again == ["AutoVLMPolicy", *stock.architectures]
     assert not known  # TRL asks AutoModelForCausalLM for what transformers does not have
     assert loaded == stock.architectures
+
+
+@pytest.mark.skipif(Version(version("trl")) < Version("1.8"), reason="register() needs TRL 1.8")
+@pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
+def test_after_register_model_options_reach_the_model(checkpoint, family):
+    code = (
+        "import json, sys, transformers; from hf_vlm_rl import register; register()\n"
+        "load = transformers.AutoModelForCausalLM.from_pretrained\n"
+        "policy = load(sys.argv[1], attn_implementation='eager', dtype='bfloat16', output_attentions=True)\n"
+        "config = policy.config\n"
+        "print(json.dumps([config._attn_implementation, config.text_config._attn_implementation,\n"
+        "    str(policy.dtype), config.output_attentions, config.architectures,\n"
+        "    'auto_map' in vars(config)]))\n"
+    )
+    attention, decoders, dtype, given, architectures, mapped = json.loads(
+        run_python(code, checkpoint(family)).stdout
+    )
+    assert (attention, decoders, dtype, given) == ("eager", "eager", "torch.bfloat16", True)
+    assert architectures == AutoConfig.from_pretrained(checkpoint(family)).architectures
+    assert not mapped
 
 
 def test_model_options_reach_the_model(checkpoint):

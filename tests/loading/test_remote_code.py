@@ -1,6 +1,7 @@
 """Checkpoints that bring their classes: loaded by transformers' dynamic modules, and only on request."""
 
 import json
+import shutil
 from textwrap import dedent
 
 import pytest
@@ -177,3 +178,46 @@ def test_code_without_a_chat_model_is_refused(source):
     edit(source / "config.json", auto_map={name: AUTO_MAP[name] for name in ("AutoConfig", "AutoProcessor")})
     with pytest.raises(UnsupportedModelError, match="AutoModelForImageTextToText"):
         load(source)
+
+
+FOREIGN = {
+    "processor_config.json": {"processor_class": "Nowhere", "auto_map": {"AutoProcessor": "evil.Evil"}},
+    "tokenizer_config.json": {
+        "tokenizer_class": "Nowhere",
+        "auto_map": {"AutoTokenizer": ["evil.Evil", None]},
+    },
+    "preprocessor_config.json": {
+        "image_processor_type": "Nowhere",
+        "auto_map": {"AutoImageProcessor": "evil.Evil"},
+    },
+}
+
+
+@pytest.mark.parametrize("beside", ["model", "adapter"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_code_of_a_processor_is_neither_run_nor_asked_for(
+    name, beside, checkpoint, adapter_of, policy_for, tmp_path, monkeypatch
+):
+    def ask(*question):
+        raise AssertionError(f"asked {question}")
+
+    monkeypatch.setattr("builtins.input", ask)
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "folder"
+    shutil.copytree(checkpoint("internvl") if beside == "model" else adapter_of("internvl"), folder)
+    if beside == "adapter":
+        policy_for("internvl").processing_class.save_pretrained(folder)
+    path = folder / name
+    stored = json.loads(path.read_text()) if path.exists() else {}
+    if name == "preprocessor_config.json":  # transformers 5 reads it where the processor's config has none
+        whole = json.loads((folder / "processor_config.json").read_text())
+        stored = whole.pop("image_processor", {})
+        (folder / "processor_config.json").write_text(json.dumps(whole))
+    path.write_text(json.dumps(stored | FOREIGN[name]))
+    (folder / "evil.py").write_text("import pathlib; pathlib.Path('ran').touch()")
+    if (name, beside) == ("tokenizer_config.json", "model"):
+        AutoVLMPolicy.from_pretrained(folder)  # transformers has the tokenizer of the model's type
+    else:
+        with pytest.raises(UnsupportedModelError, match=r"comes as code with it.*trust_remote_code=True"):
+            AutoVLMPolicy.from_pretrained(folder)
+    assert not (tmp_path / "ran").exists()

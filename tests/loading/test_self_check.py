@@ -3,10 +3,12 @@
 import copy
 import dataclasses
 import functools
+import importlib
 import json
 
 import pytest
 import torch
+import transformers
 
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
 from hf_vlm_rl.errors import SelfCheckError
@@ -63,31 +65,27 @@ def test_a_plausible_and_wrong_row_is_caught(load, model_type, dtype):
 def test_images_in_another_order_are_caught(load, monkeypatch):
     policy = load("lfm2_vl", dtype="float32")
     joined = self_check_joined()
-    monkeypatch.setattr("hf_vlm_rl.policy.features.joined", lambda features: joined(features[::-1]))
+    monkeypatch.setattr("hf_vlm_rl.policy.images.features.joined", lambda features: joined(features[::-1]))
     assert "two images of one size in a left-padded batch: inputs_embeds" in differences(policy)
 
 
 def self_check_joined():
-    from hf_vlm_rl.policy.image_features import joined
+    from hf_vlm_rl.policy.images.image_features import joined
 
     return joined
 
 
-def test_a_model_that_shares_wrongly_shares_in_another_way_or_not(load, monkeypatch):
+def test_a_model_that_shares_wrongly_does_not_share(load, monkeypatch):
     policy = load("kimi_k25", dtype="float32")
     assert policy.base_model.sharing.refusal is None
     monkeypatch.setattr(
-        "hf_vlm_rl.policy.sharing.decoder.unpack",
+        "hf_vlm_rl.policy.sharing.decoder._by_rows",
         lambda layout, packed: torch.ones(*layout.shape, packed.shape[-1]),
     )
-    monkeypatch.setattr("hf_vlm_rl.policy.sharing.share.disagreement", lambda *arguments: None)
-    assert self_check.refusal_to_share(policy) is None
-    assert policy.sharing_report()["way"] == "cached"
-    monkeypatch.setattr(
-        "hf_vlm_rl.policy.sharing.cached.later_masks", lambda mask, column, shape, cache: torch.zeros(shape)
-    )
+    monkeypatch.setattr("hf_vlm_rl.policy.probe.Verdicts.ask", lambda *arguments: None)
     assert "rows with one prompt differ by" in self_check.refusal_to_share(policy)
-    assert policy.sharing_report()["way"] is None
+    check_family(policy)
+    assert not policy.sharing_report()["packed"]
 
 
 def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypatch):
@@ -100,7 +98,7 @@ def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypat
     monkeypatch.setenv("HF_VLM_RL_CACHE", str(verdicts.parent))
     load("lfm2_vl", dtype="bfloat16")
     assert len(list(verdicts.iterdir())) == 2
-    monkeypatch.setattr(self_check.transformers, "__version__", "99")
+    monkeypatch.setattr(transformers, "__version__", "99")
     load("lfm2_vl", dtype="float32")
     assert len(list(verdicts.iterdir())) == 3
 
@@ -108,7 +106,7 @@ def test_a_verdict_is_kept_by_class_config_and_release(load, verdicts, monkeypat
 def test_what_it_says_of_sharing_is_kept_too(load):
     for _ in range(2):
         assert "rows with one prompt differ" in load("hunyuan_vl", dtype="float32").base_model.sharing.refusal
-        assert load("mistral_large4", dtype="float32").sharing_report()["way"] == "cached"
+        assert not load("hunyuan_vl", dtype="float32").sharing_report()["packed"]
 
 
 def test_images_that_cannot_be_told_apart_go_one_by_one_from_the_first_forward_on(load, monkeypatch):
@@ -126,6 +124,55 @@ def test_images_that_cannot_be_told_apart_go_one_by_one_from_the_first_forward_o
         monkeypatch.setattr(policy.base_model, "get_image_features", counted)
         policy(**tickets(policy.processing_class, rows))
         assert calls == [1, 1]
+
+
+CODE = "from torch import nn\n\n\nclass Part(nn.Identity):\n    pass\n"
+
+
+def test_a_verdict_is_of_the_code_that_it_was_reached_with(load, verdicts, tmp_path, monkeypatch):
+    policy = load("lfm2_vl", dtype="float32")
+    assert len(list(verdicts.iterdir())) == 1
+    file = tmp_path / "edited_in_place.py"
+    file.write_text(CODE)
+    monkeypatch.syspath_prepend(tmp_path)
+    policy.base_model.vision_tower.part = importlib.import_module("edited_in_place").Part()
+    for kept in (2, 2):
+        check_family(policy)
+        assert len(list(verdicts.iterdir())) == kept
+    file.write_text(CODE + "\n    # with another fault\n")
+    check_family(policy)
+    assert len(list(verdicts.iterdir())) == 3
+
+
+def test_of_code_that_is_in_no_file_no_verdict_is_kept(load, verdicts):
+    policy = load("lfm2_vl", dtype="float32")
+    names = {"__name__": "a_cell"}
+    exec(CODE, names)
+    policy.base_model.vision_tower.part = names["Part"]()
+    check_family(policy)
+    assert len(list(verdicts.iterdir())) == 1
+
+
+@pytest.mark.parametrize("effect", ["mean", "number", "place"])
+def test_features_that_depend_on_other_images_of_the_call_are_caught(load, effect):
+    policy = load("lfm2_vl", dtype="float32")
+    encode = policy.base_model.get_image_features
+
+    @functools.wraps(encode)
+    def depending(*args, **kwargs):
+        output = encode(*args, **kwargs)
+        images = output.pooler_output
+        if effect == "mean":
+            added = [torch.cat([image.mean(dim=0, keepdim=True) for image in images]).mean(dim=0)] * len(
+                images
+            )
+        else:
+            added = [len(images) if effect == "number" else place for place in range(len(images))]
+        output.pooler_output = [image + more for image, more in zip(images, added, strict=True)]
+        return output
+
+    policy.base_model.get_image_features = depending
+    assert "an image twice, beside another: inputs_embeds" in differences(policy)
 
 
 def test_half_a_verdict_is_none(load, verdicts):
@@ -147,7 +194,7 @@ def test_a_forward_that_fails_says_how_to_go_on(load, monkeypatch):
     def fail(*args, **kwargs):
         raise AttributeError("no such field")
 
-    monkeypatch.setattr("hf_vlm_rl.policy.features.joined", fail)
+    monkeypatch.setattr("hf_vlm_rl.policy.images.features.joined", fail)
     with pytest.raises(SelfCheckError, match=r"cannot be compared .*no such field.*native_inputs"):
         load("lfm2_vl", dtype="float32")
 
@@ -156,7 +203,7 @@ def test_it_leaves_nothing_behind(load):
     policy = load("qwen3_5_moe", dtype="float32")
     report = policy.sharing_report()
     assert not any(report.pop("not_shared").values())
-    assert report.pop("way") == "mixed"
+    assert report.pop("packed")
     assert not any(report.values())
     assert policy.base_model.rope_deltas is None
     assert policy.base_model.feature_cache.nbytes == 0

@@ -4,13 +4,63 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoProcessor, BatchFeature, PreTrainedModel, ProcessorMixin
 
-from hf_vlm_rl.families.tiny import EVERY, auto_class, recipe
+from hf_vlm_rl.families.tiny import auto_class
 from tests.images import photo
+from tests.tiny import EVERY, recipe
 
 MOST_PARAMETERS = 1_000_000
 MOST_TOKENS = 120
 # Classes whose own code fixes how many tokens an image becomes at least.
 FIXED_TOKENS = {"deepseek_ocr2": 165, "phi4_multimodal": 565}
+
+SOUND = "an image brings no sound"
+CHOOSES = "it chooses tokens, which has no gradient"
+NOT_READ = "the model reads an earlier layer of the tower"
+WORDS = "images become words, which has no gradient"
+# Parameters that no answer to images trains, in stock: part of their names, and why.
+UNTRAINED = {
+    "aria": {"post_layernorm": NOT_READ},
+    "aya_vision": {"post_layernorm": NOT_READ},
+    "chameleon": {"vqmodel": WORDS},
+    "deepseek_ocr2": {"query_1024_resolution": "it is for larger images"},
+    "dots3_note": {"audio_tower": SOUND, "indexer": CHOOSES},
+    "emu3": {"vqmodel": WORDS},
+    "ernie4_5_vl_moe": {
+        "layers.1.mlp.vision_moe": "the last layer's is for image tokens alone",
+        "text_moe.gate.moe_statics": "it chooses experts, which has no gradient",
+    },
+    "gemma3n": {"audio": SOUND},
+    "glm5_next": {"indexer": CHOOSES},
+    "granite4_vision": {"post_layernorm": NOT_READ},
+    "granite_docling": {"connector.fine": "its processor was not asked for the fine path"},
+    "hunyuan_vl": {"image_sep": "no code of the class reads it"},
+    "inkling_mm_model": {"audio": SOUND},
+    "janus": {"vqmodel": "it makes images", "generation": "it makes images"},
+    "llava": {"encoder.layers.1": NOT_READ, "post_layernorm": NOT_READ},
+    "llava_next": {"encoder.layers.1": NOT_READ, "post_layernorm": NOT_READ},
+    "llava_next_video": {"encoder.layers.1": NOT_READ, "post_layernorm": NOT_READ},
+    "llava_onevision": {"post_layernorm": NOT_READ},
+    "minicpm_ocr": {"vit_merger": "its default keeps four times the tokens, without that"},
+    "minimax_m3_vl": {"indexer": CHOOSES},
+    "mistral_large4": {"indexer": CHOOSES},
+    "muse_spark": {"audio": SOUND},
+    "nemotron_h_omni": {"video_patch_projection": "an image is no video"},
+    "phi4_multimodal": {
+        "audio": SOUND,
+        "img_processor.encoder.layers.1": NOT_READ,
+        "img_processor.post_layernorm": NOT_READ,
+        "img_processor.head": NOT_READ,
+    },
+    "qwen2_5_omni_thinker": {"audio": SOUND},
+    "qwen3_omni_moe_thinker": {"audio": SOUND},
+    "qwen4_exp": {"indexer": CHOOSES},
+    "video_llava": {
+        "video_tower": "an image is no video",
+        "image_tower.encoder.layers.1": NOT_READ,
+        "image_tower.post_layernorm": NOT_READ,
+    },
+    "vipllava": {"post_layernorm": NOT_READ},
+}
 
 # Of equal shape, so that swapping them changes no token.
 CAT, COFFEE, ROCKET = (photo(name, (140, 140)) for name in ("cat", "coffee", "rocket"))
@@ -116,3 +166,21 @@ def test_each_word_and_its_place_move_the_logits(model, processor):
         changed = ids.clone()
         changed[0, word] = (ids[0, word] + 1) % processor.tokenizer.vocab_size
         assert (logits(model, {**inputs, "input_ids": changed}) - before).abs().max() > 1e-3
+
+
+def test_an_answer_to_images_trains_every_parameter(model, model_type, processor):
+    images = [CAT] if recipe(model_type).one_image else [CAT, photo("coffee", (224, 84))]
+    model.zero_grad()
+    # Of the last places, as of a completion; some classes take words out by logits as low as -1e38.
+    logits = model(**encoded(processor, *images), use_cache=False).logits[:, -4:].clamp(min=-1e4)
+    weights = torch.linspace(-1, 1, logits.shape[-1]).sin()
+    (logits.log_softmax(-1) @ weights).square().sum().backward()
+    untrained = [
+        name
+        for name, value in model.named_parameters()
+        if value.requires_grad and (value.grad is None or not bool(value.grad.any()))
+    ]
+    model.zero_grad()
+    parts = UNTRAINED.get(model_type, {})
+    assert [name for name in untrained if not any(part in name for part in parts)] == []
+    assert [part for part in parts if not any(part in name for name in untrained)] == []

@@ -10,9 +10,9 @@ from PIL import Image
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families.tiny import recipe
 from hf_vlm_rl.plan import Checkpoint
 from hf_vlm_rl.plan.live import LiveBytes
+from tests.tiny import recipe
 
 
 @pytest.fixture(scope="session")

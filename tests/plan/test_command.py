@@ -39,6 +39,7 @@ def test_mixtures_of_experts_and_hybrid_decoders_are_planned(model_type, checkpo
     assert ("active for a token" in first) == (model_type in MIXTURES)
 
 
+@pytest.mark.slow
 def test_status_is_1_and_the_message_says_how_much_is_missing(without_weights, capsys):
     assert cli.main(["plan", without_weights, "--gpu", "0.5GB", *SMALL]) == 1
     said = capsys.readouterr().out

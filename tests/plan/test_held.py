@@ -8,10 +8,11 @@ from peft import get_peft_model
 from torch.utils._pytree import tree_leaves
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families.tiny import FAMILIES, recipe
+from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.plan import Run, Settings, estimate
 from hf_vlm_rl.plan.step import make_prompt
 from hf_vlm_rl.plan.weights import four_bit_bytes, optimizer_bytes, weight_bytes
+from tests.tiny import recipe
 
 RUN = Run(image=(112, 56), text=8, completion=16, group=4)
 SETTINGS = Settings("bf16", True, rows=4, accumulation=1, group=4)

@@ -7,7 +7,7 @@ from transformers import AutoConfig
 from hf_vlm_rl.families.tiny import auto_class
 from hf_vlm_rl.plan.report import parameters
 from hf_vlm_rl.plan.weights import parameter_counts
-from hf_vlm_rl.policy.experts import fused_experts
+from hf_vlm_rl.policy.trained.experts import fused_experts
 from tests.plan.published import PUBLISHED
 
 # "1T" has 1.027T, "28B" 29.4B.

@@ -9,10 +9,11 @@ from peft import PeftModel, get_peft_model
 from torch import nn
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families.tiny import auto_class, recipe
-from hf_vlm_rl.policy.experts import fused_experts, routers
+from hf_vlm_rl.families.tiny import auto_class
+from hf_vlm_rl.policy.trained.experts import fused_experts, routers
 from tests.loading.adapters.models import encoded, logits
 from tests.mixtures import DECODERS, MIXTURES
+from tests.tiny import recipe
 
 # Two layers, one adapter each: differences of a merge are rounding of weights of about one.
 MERGED = 1e-3
@@ -93,7 +94,7 @@ def test_experts_without_an_adapter_are_named_unless_that_is_meant(model_type, p
 
 
 def test_experts_that_are_adapted_in_part_are_named(policy_for):
-    with pytest.warns(UserWarning, match=r"in 2 fused parameters \(\S+experts\.down_proj\), get no adapter"):
+    with pytest.warns(UserWarning, match=r"in 3 fused parameters \(\S+experts\.down_proj\), get no adapter"):
         policy_for("qwen3_vl_moe").lora_config(target_parameters=["mlp.experts.gate_up_proj"])
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_vlm_rl.families.tiny import FAMILIES
-from hf_vlm_rl.policy.parts import below, part_of
+from hf_vlm_rl.policy.trained.parts import below, part_of
 
 from ..loading.adapters.models import encoded
 

@@ -79,6 +79,23 @@ def test_places_are_taken_as_they_are(policy_for):
     assert found.shape[1] == 2
 
 
+@pytest.mark.parametrize("family", families("rows without images"))
+@pytest.mark.parametrize("kept", [3, [3, 1], [-1, 0, 40, 40], "every second"])
+def test_tokens_of_images_are_certain_and_others_as_they_are(family, kept, policy_for):
+    """With tickets inside the ids, whichever tokens are kept."""
+    policy = policy_for(family)
+    prompt = policy.tokenizer.with_tickets({"prompt": two_images()})["prompt"]
+    ids = torch.tensor([policy.tokenizer.apply_chat_template(prompt)["input_ids"]])
+    with torch.no_grad():
+        every = policy(input_ids=ids, use_cache=False).logits
+        if kept == "every second":
+            kept = torch.arange(ids.shape[1]) % 2 == 0
+        places = torch.tensor(kept) if isinstance(kept, list) else kept
+        found = policy(input_ids=ids, use_cache=False, logits_to_keep=places).logits
+    expected = every[:, -places:] if isinstance(places, int) else every[:, places]
+    torch.testing.assert_close(found, expected, atol=1e-5 * float(every.abs().max()), rtol=0)
+
+
 def test_only_models_that_say_so_are_given_places():
     def of_transformers(self, logits_to_keep: int | torch.Tensor = 0): ...
 

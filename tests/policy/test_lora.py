@@ -9,12 +9,12 @@ from hf_vlm_rl.families.tiny import FAMILIES
 
 from ..loading.adapters.models import encoded, logits
 
-# Linear layers of the tiny models: in two decoder layers, in the projector, in the tower.
+# Linear layers of the tiny models: in two decoder layers or three, in the projector, in the tower.
 LAYERS = {
     "internvl": (14, 2, 12),
     "qwen2_vl": (14, 2, 8),
     "qwen2_5_vl": (14, 2, 10),
-    "qwen3_vl": (14, 6, 8),
+    "qwen3_vl": (21, 6, 8),
     "gemma3": (14, 0, 12),
     "llava": (14, 2, 12),
     "llava_next": (14, 2, 12),
@@ -103,7 +103,7 @@ def test_dora_and_rslora_pass_through_and_have_gradients(family, options, policy
     assert bool(layer.lora_magnitude_vector) == ("use_dora" in options)
     model(**encoded(policy.processing_class)).logits.log_softmax(-1)[:, ::3].mean().backward()
     trained = {name: weight.grad for name, weight in model.named_parameters() if weight.requires_grad}
-    assert len(trained) == 14 * (3 if "use_dora" in options else 2)
+    assert len(trained) == LAYERS[family][0] * (3 if "use_dora" in options else 2)
     assert all(grad is not None and grad.abs().max() > 0 for grad in trained.values())
 
 

@@ -62,7 +62,9 @@ def test_a_cut_image_is_refused(policy_for):
         policy(**pack([ids[len(ids) // 2 :]]))
 
 
-@pytest.mark.parametrize("asked", [{"output_hidden_states": True}, {"token_type_ids": torch.zeros(1, 3)}])
+@pytest.mark.parametrize(
+    "asked", [{"output_hidden_states": True}, {"token_type_ids": torch.zeros(1, 3)}, {"return_dict": False}]
+)
 def test_what_is_not_known_of_packed_rows_is_refused(asked, policy_for):
     policy = policy_for("internvl")
     with pytest.raises(TicketError, match="packed without padding and have images"):

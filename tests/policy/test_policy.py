@@ -37,7 +37,8 @@ def below(policy, *paths) -> set[str]:
 def test_lora_targets_every_linear_layer_of_the_decoder_and_no_other(policy):
     targets = set(policy.lora_config().target_modules)
     assert targets == below(policy, policy.family.language)
-    assert len(targets) == 14  # two layers of q, k, v, o, gate, up and down
+    # In each layer q, k, v, o, gate, up and down.
+    assert len(targets) == 7 * policy.config.get_text_config().num_hidden_layers
     assert not any("lm_head" in name or "embed" in name for name in targets)
 
 
@@ -74,7 +75,7 @@ def test_lora_options_reach_peft_and_alpha_follows_the_rank(policy):
 def test_peft_trains_the_decoder_only(policy):
     wrapped = get_peft_model(policy, policy.lora_config(r=2))
     trained = [name for name, parameter in wrapped.named_parameters() if parameter.requires_grad]
-    assert len(trained) == 2 * 14
+    assert len(trained) == 2 * 7 * policy.config.get_text_config().num_hidden_layers
     assert all(policy.family.language in name for name in trained)
 
 

@@ -1,7 +1,7 @@
 """Conversations and photos for the tests of the processing class."""
 
-from hf_vlm_rl.processing.carriers import unpack
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
 from tests.images import photo
 
 # Big enough for every family's ticket; three shapes, so that rows differ in length.

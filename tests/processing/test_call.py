@@ -5,8 +5,8 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_vlm_rl import ImageError, UnsupportedModelError
-from hf_vlm_rl.processing.carriers import unpack
-from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets, user
 
 TEXT = ("input_ids", "attention_mask")
 
@@ -136,13 +136,21 @@ def test_truncation_that_cuts_an_image_is_refused(processing):
         processing(images=[CAT], text=texts, truncation=True, max_length=length // 2)
 
 
-def test_truncation_of_text_alone_is_native_on_the_left(processing, checkpoint, family):
-    native = AutoTokenizer.from_pretrained(checkpoint(family), truncation_side="left")
+def test_truncation_of_text_alone_is_native(processing, checkpoint, family):
+    native = AutoTokenizer.from_pretrained(checkpoint(family))
     text = text_of(processing, "word " * 40)
     arguments = {"truncation": True, "max_length": 17}
     batch = processing(text=[text], **arguments)
     assert batch["input_ids"] == [native(text, **arguments)["input_ids"]]
     assert len(batch["input_ids"][0]) == 17
+
+
+@pytest.mark.parametrize("special", [True, False])
+def test_special_tokens_are_added_where_stock_adds_them(processing, native_processor_for, family, special):
+    text = processing.apply_chat_template(user(CAT, "what is it?"), add_generation_prompt=True)
+    options = {"images": [[CAT]], "text": [text], "add_special_tokens": special}
+    native = native_processor_for(family)(**options, return_tensors="pt")
+    assert processing(**options)["input_ids"] == native["input_ids"].tolist()
 
 
 def test_lists_or_tensors_as_asked(processing):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_vlm_rl import TicketError
-from hf_vlm_rl.processing.carriers import pack, unpack
+from hf_vlm_rl.processing.tickets.beside_ids import pack, unpack
 
 ticket = st.integers(-(2**63), 2**63 - 1)
 carried = st.lists(st.tuples(ticket, st.none() | st.integers(0, 2**24 - 2)), max_size=6)

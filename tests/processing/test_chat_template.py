@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError, TicketError
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
 from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets, user
 
 ENCODE = {"add_generation_prompt": True, "tokenize": True, "return_dict": True}
@@ -112,6 +112,14 @@ def test_a_literal_placeholder_in_a_conversation_names_its_row(processing, role,
             processing.apply_chat_template([user(CAT, "fine"), bad], **ENCODE)
         with pytest.raises(ImageError, match="Row 0, message 0"):
             processing.encode_prompt(bad)
+
+
+def test_a_placeholder_that_the_model_wrote_is_no_image(processing):
+    for literal in processing.state.placeholder_texts:
+        answer = {"role": "assistant", "content": f"I say {literal}."}
+        (ids,), found = encode(processing, [*user(CAT, "what is it?"), answer])
+        assert len(found) == 1
+        assert "I say" in processing.decode(ids)
 
 
 def test_an_image_block_without_an_image_is_refused(processing):

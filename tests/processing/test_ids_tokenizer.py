@@ -156,6 +156,16 @@ def test_decoded_ids_are_a_text_with_tickets(tokenizer):
     assert "[ticket" not in tokenizer.decode(ids[: len(ids) // 2])[-40:]
 
 
+def test_a_mark_that_a_model_spells_is_a_text(tokenizer):
+    placeholder = tokenizer.processing_class.state.placeholder
+    mark = tokenizer.with_tickets({"prompt": placeholder, "images": [CAT]})["prompt"]
+    spelled = [token for letter in mark for token in tokenizer.encode(letter, add_special_tokens=False)]
+    text = tokenizer.decode(spelled)
+    ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+    assert tokenizer.processing_class.state.placeholder_id not in ids
+    assert tokenizer.decode(ids) == text
+
+
 def test_other_columns_stay_and_other_rows_too(processing_for):
     tokenizer = processing_for("internvl").as_tokenizer()
     row = tokenizer.with_tickets(ROW)

@@ -8,9 +8,9 @@ import pytest
 from hf_vlm_rl import ImageStore, TicketError
 from hf_vlm_rl.processing.images import store as store_module
 from hf_vlm_rl.processing.images.disk import DAY, Directory
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
+from hf_vlm_rl.processing.images.notes import TextPrompts
 from hf_vlm_rl.processing.images.stored import RowNote
-from hf_vlm_rl.processing.notes import TextPrompts
 from tests.processing.images.noise import files, noise, same
 
 SALT = 7

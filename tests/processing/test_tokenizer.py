@@ -37,7 +37,7 @@ ATTRIBUTES = (
 
 
 def test_attributes_are_the_tokenizers(processing, checkpoint, family):
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint(family), padding_side="left", truncation_side="left")
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint(family), padding_side="left")
     for attribute in ATTRIBUTES:
         if attribute not in ("eos_token", "eos_token_id", "special_tokens_map"):
             assert getattr(processing, attribute) == getattr(tokenizer, attribute), attribute
@@ -128,7 +128,7 @@ def same_files(left: Path, right: Path) -> None:
 
 
 def test_saved_files_are_those_of_the_native_processor(processing, checkpoint, family, tmp_path):
-    native = AutoProcessor.from_pretrained(checkpoint(family), padding_side="left", truncation_side="left")
+    native = AutoProcessor.from_pretrained(checkpoint(family), padding_side="left")
     native.save_pretrained(tmp_path / "native")
     processing.encode_prompt(user(CAT, "what is it?"), answer="cat")  # use leaves no trace
     processing.save_pretrained(tmp_path / "ours")

@@ -22,6 +22,7 @@ def encode_in_worker(processing, conversation, result) -> None:
     result.put((prompt["input_ids"], batch["input_ids"][0], tickets(batch)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["internvl", "llava"], indirect=True)
 def test_a_spawned_worker_encodes_what_the_parent_can_read(processing):
     context = multiprocessing.get_context("spawn")
@@ -97,6 +98,7 @@ def run_python(code: str, *arguments, **environment) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["internvl"], indirect=True)
 def test_the_fingerprint_is_the_same_in_the_next_run(processing, checkpoint, store, family):
     told = run_python(HASH, checkpoint(family), store.directory)

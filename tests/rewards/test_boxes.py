@@ -103,7 +103,7 @@ def upright(width, height, orientation=1):
         {"image": Image.new("RGB", (200, 100))},
         {"images": [Image.new("RGB", (200, 100))]},
         {"image": {"bytes": upright(200, 100), "path": None}},
-        {"image": Image.open(io.BytesIO(upright(100, 200, orientation=6)))},
+        {"image": Image.open(io.BytesIO(upright(200, 100, orientation=6)))},  # not turned, as in stock
         {"image": "photo.jpg"},
     ],
 )

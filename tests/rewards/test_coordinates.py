@@ -7,9 +7,9 @@ import pytest
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.families import FAMILIES
 from hf_vlm_rl.families.box_coordinates import BoxCoordinates
-from hf_vlm_rl.families.tiny import recipe
 from hf_vlm_rl.rewards import DetectionReward, IoUReward, parse_boxes
 from tests.images import photo
+from tests.tiny import recipe
 
 DOCUMENTED = [name for name, family in FAMILIES.items() if family.boxes]
 MARKS = [f"<|{mark}_{end}|>" for mark in ("object_ref", "box") for end in ("start", "end")]

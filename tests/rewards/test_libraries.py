@@ -79,6 +79,38 @@ def test_json_must_fit_its_schema(said, value):
     assert JSONSchemaReward(schema, parsed=0.25)([said]) == [value]
 
 
+def test_numbers_that_no_float_holds_are_no_answer():
+    for schema in ({"type": "integer"}, {"multipleOf": 0.1}, {"minimum": 0}):
+        huge = ["1e400", "-1e400", "[1e999]", "1" * 400]
+        assert JSONSchemaReward(schema)(huge) == [0.0] * len(huge)
+    assert JSONSchemaReward({"type": "number"})(["1e308", "12345678901234567890"]) == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {
+            "$id": "http://x/a",
+            "properties": {"p": {"$id": "b", "$ref": "#/$defs/here"}},
+            "$defs": {"here": {}},
+        },
+        {"$ref": "#/parts/a", "parts": {"a": {"$ref": "#/parts/b"}}},
+        {"$dynamicRef": "#nope"},
+    ],
+)
+def test_references_are_looked_up_where_they_stand(schema):
+    with pytest.raises(ValueError, match=r"the reference '#.*', which is not in it"):
+        JSONSchemaReward(schema)
+
+
+def test_what_looks_like_a_reference_in_data_is_none():
+    assert JSONSchemaReward({"enum": [{"$ref": "#/nope"}]})(['{"$ref": "#/nope"}']) == [1.0]
+    with pytest.raises(ValueError, match="schema that is none"):
+        JSONSchemaReward({"pattern": "["})
+    with pytest.raises(ValueError, match="schema that is none"):
+        JSONSchemaReward({"$ref": "#/parts/a", "parts": {"a": {"type": "nonsense"}}})
+
+
 def test_a_schema_must_be_one_and_complete():
     with pytest.raises(ValueError, match=r"schema that is none.*nonsense"):
         JSONSchemaReward({"type": "nonsense"})

@@ -25,8 +25,6 @@ from tests.rewards.cases import CASES
 from tests.trainers.distributed.launch import on_two_ranks
 from tests.trainers.runs import grpo, logs, rloo, square, user
 
-pytestmark = pytest.mark.trl
-
 SAID = ["<answer>7</answer>", "seven?", "9", "<think>x</think><answer>7</answer>"]
 
 
@@ -88,6 +86,7 @@ def test_what_holds_other_rewards_logs_under_their_names():
     assert logged(RepetitionReward(), SAID) == {}
 
 
+@pytest.mark.trl
 @pytest.mark.parametrize("train", [grpo, rloo], ids=["grpo", "rloo"])
 def test_trainers_log_it_while_they_train(train, policy_for, tmp_path):
     policy = policy_for("qwen2_5_vl")
@@ -106,6 +105,7 @@ def test_trainers_log_it_while_they_train(train, policy_for, tmp_path):
     assert trainer.state.log_history[0][names[2]] is None  # no row has a box
 
 
+@pytest.mark.trl
 def test_a_process_without_rows_of_a_reward_stops_no_other(checkpoint, tmp_path):
     on_two_ranks("tests.rewards.on_ranks", checkpoint("qwen2_5_vl"), tmp_path)
     steps = [entry for entry in json.loads((tmp_path / "log.json").read_text()) if "reward" in entry]

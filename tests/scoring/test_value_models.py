@@ -26,6 +26,15 @@ def scores(model, batch):
         return model(**batch).logits
 
 
+def assert_equal(found, expected):
+    """Up to rounding: in float32, padding and the order of adapters move the last bits.
+
+    A score is a sum of products of numbers of size 1 that may cancel, so it is rounded as a number of size 1.
+    """
+    scale = max(expected.abs().max().item(), 1)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * scale)
+
+
 @pytest.mark.parametrize("family", ALL)
 def test_it_loads_a_chat_model_and_says_that_the_head_is_new(family, checkpoint, policy_for, bare_for):
     policy, bare = policy_for(family), bare_for(family)
@@ -52,8 +61,8 @@ def test_the_score_is_read_at_the_last_token_on_either_side_of_the_padding(
         for row, prompt in enumerate(prompts):
             inputs = native(native_processor_for(family), [prompt])
             last = bare.base_model(**inputs).last_hidden_state[0, -1]
-            torch.testing.assert_close(left[row], model.score(last), atol=2e-5, rtol=0)
-    torch.testing.assert_close(left, right, atol=2e-5, rtol=0)
+            assert_equal(left[row], model.score(last))
+    assert_equal(left, right)
 
 
 @pytest.mark.parametrize("family", ALL)
@@ -122,12 +131,12 @@ def test_an_adapter_with_its_head_saves_and_loads(family, value_for, tmp_path):
     batch = encoded(value_for(family).processing_class, [one_image(), two_images()])
     model.save_pretrained(tmp_path)
     loaded = PeftModel.from_pretrained(value_for(family), tmp_path).eval()
-    torch.testing.assert_close(scores(loaded, batch), scores(model, batch), atol=1e-6, rtol=0)
+    assert_equal(scores(loaded, batch), scores(model, batch))
     # What PPO reads: the score at each position of the backbone's last hidden state.
     ids = torch.cat([batch["input_ids"], torch.full((2, 2), 20)], 1)
     _, found, _ = get_reward(model, ids, value_for(family).processing_class.pad_token_id, ids.shape[1] - 2)
     expected = scores(model, {"input_ids": ids, "attention_mask": ids != model.processing_class.pad_token_id})
-    torch.testing.assert_close(found, expected[:, 0], atol=1e-5, rtol=0)
+    assert_equal(found, expected[:, 0])
 
 
 @pytest.mark.parametrize("family", TWO)

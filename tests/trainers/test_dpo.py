@@ -3,6 +3,7 @@
 import math
 
 import pytest
+import torch
 
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.families.tiny import FAMILIES
@@ -50,6 +51,7 @@ def test_an_image_column_reads_as_a_list_of_one(family, policy_for, tmp_path):
     for column in ({"image": woman()}, {"images": [woman()]}):
         policy = policy_for(family)
         row = {"prompt": user("What is it?"), "chosen": said("A woman."), "rejected": said("A cup.")}
+        torch.manual_seed(0)  # of the adapter
         trainer = dpo(policy, [row | column] * 3, tmp_path, peft=policy.lora_config(r=4))
         trainer.train()
         seen.append(logs(trainer, "loss", "logps/chosen"))

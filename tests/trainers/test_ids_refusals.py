@@ -8,9 +8,10 @@ from datasets import Dataset
 from transformers import AutoModelForImageTextToText, GenerationConfig
 from trl import GRPOConfig, GRPOTrainer
 
+from hf_vlm_rl import ImageError
 from hf_vlm_rl.processing.conversation import fill_images
 from tests.trainers.ids_runs import RUNS, carried, conversations, prompts, trainer_of
-from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, dpo, sft, square
+from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, dpo, grpo, said, sft, square, user
 
 pytestmark = pytest.mark.trl
 
@@ -173,3 +174,24 @@ def test_a_family_whose_prompts_attend_in_both_directions(policy_for):
     policy = policy_for("paligemma")
     with pytest.raises(ValueError, match=r"attend in both directions.*policy\.processing_class"):
         _ = policy.tokenizer
+
+
+@pytest.mark.parametrize("made", [grpo, sft])
+def test_a_column_of_images_by_another_name_is_refused(made, policy_for, tmp_path):
+    policy = policy_for(FAMILY)
+    row = {"prompt": user("What is it?"), "img": square("cat")}
+    row |= {} if made is grpo else {"completion": said("A cup.")}
+    trainer = made(policy, [row] * 4, tmp_path, peft=policy.lora_config(r=4))
+    with pytest.raises(ImageError, match=r"has images in \['img'\]: it would train without images"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_the_processing_class_of_another_model_is_refused(images, policy_for, tmp_path):
+    policy, other = policy_for("qwen2_5_vl"), policy_for("qwen3_vl").processing_class
+    row = {"prompt": user("What is it?")} | ({"images": [square("cat")]} if images else {})
+    trainer = grpo(policy, [row] * 4, tmp_path, processing_class=other, peft=policy.lora_config(r=4))
+    with pytest.raises(ImageError, match=r"processing class of another model .*qwen3_vl.*qwen2_5_vl"):
+        trainer.train()
+    assert trainer.state.global_step == 0

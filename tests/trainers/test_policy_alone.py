@@ -3,6 +3,7 @@
 import pytest
 from datasets import Dataset
 from transformers import set_seed
+from transformers.utils import logging
 from trl import DPOConfig, DPOTrainer, GRPOConfig, GRPOTrainer
 
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, cat, cup, said, user
@@ -25,11 +26,11 @@ def measured(trainer) -> list[dict]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_grpo_on_the_policy_alone_shares_and_logs_what_the_stock_model_does(
-    family, policy_for, bare_for, checkpoint, tmp_path
+def test_grpo_on_the_policy_alone_logs_what_the_stock_model_does(
+    family, policy_for, bare_for, checkpoint, tmp_path, caplog
 ):
+    logging.warning_once.cache_clear()
     policy = policy_for(family)
-    policy.base_model.sharing.mode = True
     peft, seen = policy.lora_config(r=4), []
     for model in (policy, bare_for(family)):
         set_seed(0)
@@ -48,16 +49,13 @@ def test_grpo_on_the_policy_alone_shares_and_logs_what_the_stock_model_does(
         seen.append(measured(trainer))
     for mine, theirs in zip(*seen, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-5)
-    report = policy.sharing_report()
-    assert report["images_reused"] > report["images_encoded"] > 0
-    assert 0 < report["tokens_computed"] < report["tokens"]
-    assert report["prompts_prefilled"] > 0
+    assert [*policy.sharing_report()["not_shared"]] == ["the images are native pixels, and no tickets"]
+    assert "processing_class=policy.processing_class" in caplog.text
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_dpo_on_the_policy_alone_shares_its_pairs(family, policy_for, bare_for, tmp_path):
+def test_dpo_on_the_policy_alone_logs_what_the_stock_model_does(family, policy_for, bare_for, tmp_path):
     policy = policy_for(family)
-    policy.base_model.sharing.mode = True
     peft, seen = policy.lora_config(r=4), []
     answers = {"chosen": said("A cup of coffee."), "rejected": said("No.")}
     for model in (policy, bare_for(family)):
@@ -72,4 +70,4 @@ def test_dpo_on_the_policy_alone_shares_its_pairs(family, policy_for, bare_for, 
         seen.append(measured(trainer))
     for mine, theirs in zip(*seen, strict=True):
         assert mine == pytest.approx(theirs, rel=1e-3, abs=1e-5)
-    assert policy.sharing_report()["tokens_computed"] < policy.sharing_report()["tokens"]
+    assert policy.sharing_report()["tokens"] == 0

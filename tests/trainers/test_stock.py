@@ -18,10 +18,6 @@ STOCK_GRPO_FAILS = {
 }
 STOCK_PREFERENCES_FAIL = {"paligemma": NEEDS_IMAGES}
 
-# Its template leaves <s> to the tokenizer, which the collators of DPO and SFT ask not to put it. The
-# policy puts it, as generation does; the bare model gets it from its template here.
-BOS_LOST = ("llava_next",)
-
 
 def families(failing: dict[str, str]) -> list:
     return [
@@ -46,8 +42,6 @@ def both(policy_for, bare_for, native_processor_for):
 
     def pair(family):
         policy, native = policy_for(family), native_processor_for(family)
-        if family in BOS_LOST:
-            native.chat_template = "{{ bos_token }}" + native.chat_template
         return (policy, policy.processing_class), (bare_for(family), native), policy.lora_config(r=4)
 
     return pair

@@ -79,8 +79,8 @@ class FakeGeneration:
         arguments = self.generation_kwargs
         assert all(type(token) is int for token in arguments["logit_bias"])
         assert {arguments["logit_bias"][token] for token in self.placeholders} == {BIAS}
-        assert arguments["logprob_token_ids"] == list(self.placeholders)
-        assert arguments["logprobs"] == len(self.placeholders)
+        assert set(self.placeholders) <= set(arguments["logprob_token_ids"])
+        assert arguments["logprobs"] == len(arguments["logprob_token_ids"])
         images = [None] * len(prompts) if images is None else images
         self.asked.append((prompts, images, arguments))
         self.llm.generate([_vllm_prompt(ids, row) for ids, row in zip(prompts, images, strict=True)])
@@ -144,7 +144,7 @@ class FakeGeneration:
             for each, bias in self.generation_kwargs["logit_bias"].items():
                 biased[each] += bias
             values = (biased / self.temperature).log_softmax(-1)
-            names = [token, *self.placeholders]
+            names = list(dict.fromkeys([token, *self.generation_kwargs["logprob_token_ids"]]))
             tokens.append(names)
             logprobs.append([float(values[each]) for each in names])
         assert all(math.isfinite(value) for each in logprobs for value in each)

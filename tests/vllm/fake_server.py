@@ -43,11 +43,17 @@ class FakeServer(FakeGeneration):
             offset += len(replacement)
         return {"mm_placeholders": {"image": places}, "images": images}
 
+    def sample(self, *arguments):
+        """As the engine samples; a server returns as many log-probs as were asked for, the sampled first."""
+        completion, *log_probs = super().sample(*arguments)
+        most = self.generation_kwargs["logprobs"]
+        return completion, *([values[:most] for values in part] for part in log_probs)
+
     def generate(self, prompts, features=None, n=1, generation_kwargs=None, **settings):
         assert self.llm.encoder_cache_is_fresh, "features of older weights"
         given = json.loads(json.dumps(generation_kwargs))
         assert {given["logit_bias"][str(token)] for token in self.placeholders} == {BIAS}
-        assert given["logprobs"] == len(given["logprob_token_ids"]) == len(self.placeholders)
+        assert given["logprobs"] == len(given["logprob_token_ids"])
         self.asked.append((prompts, features, n))
         features = [None] * len(prompts) if features is None else features
         rows = []

@@ -163,13 +163,21 @@ def test_an_image_that_vllm_refuses(refused):
 
 def test_a_placeholder_that_was_sampled_all_the_same(refused):
     def sample(self, seen, images, options=None):
-        token = self.placeholders[0]
-        return [30, token], [[-1.0], [-1.0]], [[30], [token]]
+        token, others = self.placeholders[0], [-100.0] * len(self.placeholders)
+        return [30, token], [[-1.0, *others], [-1.0]], [[30, *self.placeholders], [token]]
 
     refused(
         ImageError,
         r"^Row 0: vLLM sampled the placeholder \d+ as token 1 of a completion",
         lambda trainer: swap(trainer, sample=sample),
+    )
+
+
+def test_an_engine_that_gives_no_log_probs_of_placeholders_is_refused(refused):
+    refused(
+        UnsupportedModelError,
+        r"^Row 0: vLLM gave no log-probs of the placeholders \[\d+.*--max-logprobs -1",
+        lambda trainer: swap(trainer, sample=lambda self, *inputs: ([30], [[-1.0]], [[30]])),
     )
 
 

@@ -1,9 +1,13 @@
 """GRPO with `vllm_rollout`: what vLLM is sent, and that its log-probs are the policy's."""
 
+import functools
+
 import pytest
 import torch
 
+from hf_vlm_rl.errors import UnsupportedModelError
 from hf_vlm_rl.families.tiny import FAMILIES
+from hf_vlm_rl.vllm import vllm_rollout
 from tests.images import photo
 from tests.trainers.runs import IMAGE_NEEDED, cup, flat, mixture, user, woman
 
@@ -58,6 +62,33 @@ def test_unaccounted_they_would_be_off(policy_for, with_vllm, monkeypatch):
     trainer = with_vllm(policy, mixture("qwen2_5_vl"), learning_rate=0.0, max_steps=1)
     trainer.train()
     assert health(trainer)[0] > 0.01
+
+
+@pytest.mark.parametrize("rollouts", [2, 4])
+def test_weights_that_vllm_no_longer_gets_are_noticed(rollouts, policy_for, with_vllm):
+    """At the first rollout both have the checkpoint's; from some rollout on vLLM keeps what it has."""
+    policy = policy_for("qwen2_5_vl")
+    compared = functools.partial(vllm_rollout, compare_every=3)
+    trainer = with_vllm(
+        policy,
+        mixture("qwen2_5_vl"),
+        peft=policy.lora_config(r=4),
+        learning_rate=1e-2,
+        rollout=compared,
+        max_steps=4,
+    )
+    sync = trainer.vllm_generation.sync_weights
+    engine = trainer.vllm_generation
+
+    def synchronize():
+        if engine.synchronized < rollouts - 1:
+            return sync()
+        engine.synchronized += 1
+
+    engine.sync_weights = synchronize
+    with pytest.raises(UnsupportedModelError, match="did not get the weights of the last update"):
+        trainer.train()
+    assert trainer.state.global_step == rollouts - 1
 
 
 def test_vllm_gets_one_placeholder_an_image_and_the_trainer_all(policy_for, with_vllm):

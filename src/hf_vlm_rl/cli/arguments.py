@@ -45,7 +45,12 @@ def pixels(text: str) -> tuple[int, int]:
     size = re.fullmatch(r"(\d+)x(\d+)", text)
     if not size or "0" in (size[1].lstrip("0") or "0", size[2].lstrip("0") or "0"):
         raise argparse.ArgumentTypeError(f"got {text!r}, expected width x height as 1024x768")
-    return int(size[1]), int(size[2])
+    from ..processing.images.read import max_image_pixels
+
+    width, height = int(size[1]), int(size[2])
+    if width * height > (limit := max_image_pixels()):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected at most {limit} pixels")
+    return width, height
 
 
 def add_revision(parser: argparse.ArgumentParser) -> None:
@@ -72,16 +77,18 @@ def device_name(given: str | None) -> str:
         given: Its value; None is an accelerator if there is one, else the CPU.
 
     Raises:
-        ValueError: If torch knows no such device.
+        ValueError: If torch has no such device here.
     """
     import torch
 
     if given is None:
         return str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:
-        torch.device(given)
-    except RuntimeError as error:
-        raise ValueError(f"Got --device {given}: {error}") from error
+        if torch.device(given).type == "meta":
+            raise RuntimeError("tensors there have no values")
+        torch.empty(0, device=given)
+    except (RuntimeError, AssertionError, ImportError) as error:
+        raise ValueError(f"Got --device {given}: {str(error).splitlines()[0]}") from error
     return given
 
 

@@ -85,12 +85,12 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
     yield "LoRA", _lora(policy)
 
 
-def _sharing(switch: Any) -> str:
-    return switch.refusal or f"rows that begin alike share their prompts ({switch.way_in_words})"
+def _sharing(sharing: Any) -> str:
+    return sharing.refusal or sharing.unpacked or "rows that begin alike share their prompts"
 
 
 def _lora(policy: Any) -> str:
-    from ..policy.experts import fused_experts, kinds
+    from ..policy.trained.experts import fused_experts, kinds
 
     config = policy.lora_config(experts=False)
     # Where PEFT would take a layer for something else, its weight is a target.

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from types import ModuleType
 
+from ..errors import TicketError
 from . import check, clean, convert, demo, env, plan, push, tiny, trl, try_it
 from . import eval as evaluation
 from .arguments import in_flags
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated")
     try:
         return command.run(options) or 0
-    except (ImportError, OSError, ValueError) as error:
+    except (ImportError, OSError, ValueError, TicketError) as error:
         if options.command == "trl":
             raise
         print(f"hf-vlm-rl {_about(options)}: {in_flags(str(error), _usage(command))}", file=sys.stderr)  # noqa: T201

@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Callable
@@ -110,8 +111,9 @@ def reward_function(name: str) -> Callable:
         sys.path.insert(0, os.getcwd())
     try:
         module = importlib.import_module(module_name or REWARDS)
-    except ImportError as error:
-        raise ValueError(f"Got the reward {name!r}: {error}. {_EXPECTED}") from error
+    except Exception as error:  # what a module of the user's raises
+        why = str(error) if isinstance(error, ImportError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"Got the reward {name!r}: {why}. {_EXPECTED}") from error
     function = getattr(module, attribute, None)  # any module that the user names
     if function is None:
         close = difflib.get_close_matches(attribute, dir(module), n=1)
@@ -119,7 +121,7 @@ def reward_function(name: str) -> Callable:
         raise ValueError(
             f"Got the reward {name!r}, and {module.__name__} has no {attribute}.{meant} {_EXPECTED}"
         )
-    if isinstance(function, type) or not callable(function):
+    if isinstance(function, type) or not callable(function) or inspect.iscoroutinefunction(function):
         raise ValueError(
             f"Got the reward {name!r}, which is {function!r}. Expected a function; for a class, write a "
             f"module with an instance of it, such as mine = {attribute}(...), and pass module:mine."

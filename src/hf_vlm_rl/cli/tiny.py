@@ -29,18 +29,15 @@ def run(options: argparse.Namespace) -> None:
         )
     from transformers.utils import logging
 
-    from ..families.tiny import EVERY, WITHOUT_POLICY, write_checkpoint
+    from ..families.tiny import FAMILIES, write_checkpoint
 
     family = options.family
-    if family in WITHOUT_POLICY:
-        raise ValueError(f"No policy can be made of {family}: {WITHOUT_POLICY[family]}.")
-    families = sorted(set(EVERY) - set(WITHOUT_POLICY))
-    if family not in families:
-        close = difflib.get_close_matches(family, families, n=1)
+    if family not in FAMILIES:
+        close = difflib.get_close_matches(family, FAMILIES, n=1)
         meant = f" Did you mean {close[0]}?" if close else ""
         raise ValueError(
-            f"Got --family {family}, of which there is no tiny checkpoint.{meant} Expected the model_type of "
-            f"a config.json, one of {', '.join(families)}."
+            f"Got --family {family}, of which there is no tiny checkpoint.{meant} Expected one of "
+            f"{', '.join(FAMILIES)}."
         )
     logging.disable_progress_bar()  # it is a matter of milliseconds
     write_checkpoint(family, options.directory, options.seed)

@@ -47,10 +47,16 @@ def read_dataset(
             folder = path.parent
             try:
                 dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
-            except DatasetGenerationError as error:
+            except (DatasetGenerationError, RecursionError) as error:
                 raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
     elif path.is_dir():
-        dataset = load_from_disk(source)
+        try:
+            dataset = load_from_disk(source)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(
+                f"{source} cannot be read ({type(error).__name__}: {error}). Expected a directory that "
+                "save_to_disk wrote."
+            ) from error
         if isinstance(dataset, DatasetDict):
             if split not in dataset:
                 raise ValueError(

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Unpack
 
-import PIL.Image
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
+from ..processing.images.formats import suffixes
 from .llava import LlavaReader
 from .passes.first_pass import Part
 from .passes.json_file import Record, Start
@@ -49,21 +49,21 @@ class FolderSource:
 
     def records(self, start: Start | None = None) -> Iterator[Record]:
         """A record of each file; a DataError for what is no image, or in no class."""
-        suffixes = PIL.Image.registered_extensions()
+        readable = suffixes()
         for number in range(start.number if start else 0, len(self.files)):
-            yield Record(Start(0, number), self._value(self.files[number], suffixes))
+            yield Record(Start(0, number), self._value(self.files[number], readable))
 
     def place(self, start: Start) -> str:
         """The file."""
         return os.path.join(self.root, self.files[start.number])
 
-    def _value(self, file: str, suffixes: Mapping[str, str]) -> Any:
+    def _value(self, file: str, readable: Mapping[str, str]) -> Any:
         label, _, inner = file.partition(os.sep)
         if not inner:
             return DataError("the file is in no folder of a class; expected root/class/file")
         suffix = os.path.splitext(file)[1].lower()
-        if suffix not in suffixes:
-            return DataError(f"the suffix {suffix!r} is no image's that PIL reads")
+        if suffix not in readable:
+            return DataError(f"the suffix {suffix!r} is no image's that is read")
         turns = [{"from": "human", "value": self.question}, {"from": "gpt", "value": label}]
         return {"image": os.path.join(self.root, file), "conversations": turns}
 
@@ -131,7 +131,17 @@ def load_image_folder(
 
 
 def _files(root: str) -> Iterator[str]:
+    """The names of all files below a folder, links to other folders included.
+
+    Raises:
+        DataError: If a link leads to a folder that is reached on another way, too: to one that it lies in,
+            without end, or to another class.
+    """
+    reached: dict[str, str] = {}  # real path of a folder to the path that led to it
     for folder, folders, names in os.walk(root, followlinks=True):
+        first = reached.setdefault(os.path.realpath(folder), folder)
+        if first != folder:
+            raise DataError(f"{folder} leads to the same folder as {first}. Remove the link of the two.")
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             if not name.startswith(_IGNORED):

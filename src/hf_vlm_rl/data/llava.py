@@ -91,7 +91,7 @@ def load_llava(
 
     Returns:
         Rows with the columns `prompt` (messages of blocks, up to the last turn of the user, an
-        `{"type": "image"}` block for each image), `images` (decoded to RGB when a row is read; empty for
+        `{"type": "image"}` block for each image), `images` (decoded when a row is read; empty for
         text), the answer, and every other field.
 
     Raises:

@@ -13,6 +13,7 @@ import yaml
 from datasets import Dataset, IterableDataset
 
 from ..errors import DataError
+from . import bounded_yaml
 from .llava import llava_source
 from .messages import messages_source
 from .passes.first_pass import Part
@@ -114,12 +115,12 @@ def load_mixture(
 def _entries(path: str | os.PathLike) -> list[Any]:
     try:
         with open(path, encoding="utf-8") as file:
-            mixture = yaml.safe_load(file)
+            mixture = bounded_yaml.load(file)
     except OSError as error:
         raise DataError(
             f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a yaml file."
         ) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise DataError(f"{path} is not yaml: {error}") from error
     entries = mixture.get("datasets") if isinstance(mixture, Mapping) else None
     if not isinstance(entries, list) or not entries:
@@ -141,10 +142,12 @@ def _part(
     if unknown:
         raise DataError(f"the entry has {unknown}; expected {list(KEYS)}")
     kind = entry.get("format", "llava")
-    if kind not in SOURCES:
+    if kind not in tuple(SOURCES):  # which also takes what cannot be a key
         raise DataError(f"the format is {kind!r}; expected one of {list(SOURCES)}")
     path = mixture.parent / entry["json_path"]
     if entry.get("image_folder") is not None:
+        if not isinstance(entry["image_folder"], str):
+            raise DataError(f"the image_folder is {str(entry['image_folder'])[:80]!r}; expected a path")
         image_folder = mixture.parent / entry["image_folder"]
     source = SOURCES[kind](path, folder_of(path, image_folder), options)
     strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")

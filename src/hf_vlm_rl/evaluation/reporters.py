@@ -9,6 +9,7 @@ import numpy as np
 import PIL.Image
 from transformers.integrations import TensorBoardCallback, WandbCallback
 
+from ..processing.images.formats import open_image
 from .kept_rows import EvaluatedRow
 from .result import EvaluationResult
 
@@ -86,4 +87,4 @@ def _markdown(row: EvaluatedRow) -> str:
 
 
 def _image(url: str) -> PIL.Image.Image:
-    return PIL.Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+    return open_image(io.BytesIO(base64.b64decode(url.partition(",")[2])))

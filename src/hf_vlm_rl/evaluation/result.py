@@ -177,7 +177,7 @@ class EvaluationResult:
             content["row_ids"] = tuple(content["row_ids"])
             content["failures"] = {int(index): why for index, why in content["failures"].items()}
             return cls(**content)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{path} cannot be read ({type(error).__name__}: {error}). Expected the JSON that "
                 "EvaluationResult.save wrote."

@@ -6,13 +6,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
+from datasets import Dataset
 from peft import PeftModel
 from tqdm.auto import tqdm
 
+from ..data.undecoded import stored_images, undecoded_rows
+from ..errors import ImageError
+from ..loading.adapters.effect import adapters_disabled, check_base
 from ..policy.eval_mode import evaluating
 from ..policy.policy import VLMPolicy
-from ..processing.carriers import unpack
+from ..processing.images.reference import is_stored
 from ..processing.images.thumbnail import thumbnails
+from ..processing.tickets.beside_ids import unpack
 from ..processing.trainer_rows import (
     Encoded,
     encode,
@@ -81,8 +86,11 @@ def evaluate(
         ImageError: If a row's images are unusable; names the row.
         RewardError: If a reward function raises or returns anything but a finite number or None for each
             completion; names the row.
-        ValueError: If an argument is out of range, a row has no prompt or the dataset has no row.
+        ValueError: If an argument is out of range, a row has no prompt or the dataset has no row; if adapters
+            are disabled and the model is then not their base (PiSSA, OLoRA).
     """
+    if adapters_disabled(policy):
+        check_base(policy)
     functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
     names = unique_names(functions)
     do_sample = num_generations > 1 if do_sample is None else do_sample
@@ -136,8 +144,10 @@ class _Generating:
             done.append(Done(index, prompt.row_id, tuple(completions), shown))
         return done
 
-    def _encoded(self, index: int, row: Mapping[str, Any]) -> Encoded | str:
+    def _encoded(self, index: int, row: Mapping[str, Any] | ImageError) -> Encoded | str:
         try:
+            if isinstance(row, ImageError):
+                raise row
             return encode(self.policy.processing_class, index, row)
         except ValueError as error:
             if not self.skip:
@@ -204,8 +214,22 @@ def _check(
         )
 
 
-def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tuple[int, Mapping[str, Any]]]]:
-    """Pairs of index and row, `size` at a time: a dataset need not fit into memory."""
-    rows = enumerate(dataset)
+def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:
+    """Pairs of index and row, `size` at a time: a dataset need not fit into memory.
+
+    In the place of a row that `datasets` cannot decode there is the error.
+    """
+    rows = _read_one_by_one(dataset) if isinstance(dataset, Dataset) else enumerate(dataset)
     while window := list(itertools.islice(rows, size)):
         yield window
+
+
+def _read_one_by_one(dataset: Dataset) -> Iterator[tuple[int, Mapping[str, Any] | ImageError]]:
+    for index in range(len(dataset)):
+        try:
+            yield index, dataset[index]
+        except (OSError, SyntaxError, ValueError) as error:  # what PIL's formats raise
+            row = next(undecoded_rows(dataset, range(index, index + 1)))
+            stored = filter(is_stored, stored_images(dataset.features, row))
+            files = [image["path"] for image in stored if image["path"]]
+            yield index, ImageError(f"cannot be decoded: {error}. Its images are {files or 'bytes'}.", index)

@@ -7,7 +7,8 @@ from typing import Any
 from peft import PeftModel
 
 from ..families.box_coordinates import BoxCoordinates
-from ..processing.images.read import load_rgb
+from ..loading.adapters.effect import check_base
+from ..processing.images.size import image_size
 from ..rewards.written_boxes import in_pixels, parse_boxes
 
 PixelBox = tuple[int, int, int, int]
@@ -46,22 +47,22 @@ def side_by_side(
     Raises:
         ImageError: If the image is unusable.
         TypeError: If the model has no adapter.
-        ValueError: If the question is empty.
+        ValueError: If the question is empty, or the model without the adapter is not the base (PiSSA, OLoRA).
     """
     if not isinstance(model, PeftModel):
         raise TypeError(
             f"Got a {type(model).__name__} without an adapter. Expected what AutoVLMPolicy.from_pretrained "
             "gives for an adapter's folder or Hub id, without merge=True."
         )
+    check_base(model)
     if not question.strip():
         raise ValueError("Got an empty question. Expected the words to ask the model.")
-    upright = None if image is None else load_rgb(image)
     with model.disable_adapter():
-        base = model.chat(question, upright, **generation_kwargs)
-    adapted = model.chat(question, upright, **generation_kwargs)
+        base = model.chat(question, image, **generation_kwargs)
+    adapted = model.chat(question, image, **generation_kwargs)
     has_boxes = model.family.boxes is not None
     coordinates = BoxCoordinates.of(model.processing_class) if has_boxes else None
-    size = None if upright is None else upright.size
+    size = None if image is None else image_size(image)
     return (
         SideAnswer("base", base, _boxes(base, coordinates, size)),
         SideAnswer("adapter", adapted, _boxes(adapted, coordinates, size)),

@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import jinja2
 import numpy as np
 import PIL.Image
 import torch
@@ -80,7 +81,15 @@ def prompt(processor: Any, images: int, text: str = QUESTION) -> str:
     if processor.chat_template is None:
         return processor.image_token * images + text
     content = [*({"type": "image"} for _ in range(images)), {"type": "text", "text": text}]
-    return processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    try:
+        return processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
+    except jinja2.TemplateError as error:
+        raise UnsupportedModelError(
+            f"The chat template of {type(processor).__name__} refuses a user's message with an image: "
+            f"{error}. Expected one that writes it; correct the checkpoint's chat_template.jinja."
+        ) from error
 
 
 def native(processor: Any, rows: Sequence[Sequence[Any]]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 import pickletools
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from safetensors import SafetensorError, safe_open
 TEXT = (".jinja", ".json", ".md", ".txt", ".yaml", ".yml")
 ZIP = b"PK\x03\x04"  # as torch.save writes; pickles are inside
 PICKLE = re.compile(rb"\x80[\x02-\x05]")  # from protocol 2 on
-PNG = b"\x89PNG\r\n\x1a\n"
+PNG, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xaeB`\x82"
+RANKS = re.compile(rb"(?:[A-Za-z0-9+/]+=* \d+\s*)+")  # tiktoken: tokens in base 64, and their ranks
 
 
 def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
@@ -33,7 +35,7 @@ def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
     refuse_link(path, folder)
     with path.open("rb") as file:  # weights are large, and read tensor by tensor below
         content = file.read(1024 if path.suffix == ".safetensors" else -1)
-    if kind := _runs_code(content):
+    if kind := _runs_code(content, path):
         raise ValueError(
             f"{path} holds {kind}, which can run code when it is loaded. Remove it, save the adapter and its "
             "processor again, and push again. Nothing was uploaded."
@@ -41,8 +43,13 @@ def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
     if path.suffix == ".safetensors":
         header = _checked_header(path)
         return json.dumps(header, ensure_ascii=False), header
-    if path.suffix == ".png" and not content.startswith(PNG):
+    if path.suffix == ".png" and not (content.startswith(PNG) and content.endswith(PNG_END)):
         raise ValueError(f"{path} is no PNG. Remove it and push again. Nothing was uploaded.")
+    if path.suffix == ".model" and not (_is_protobuf(content) or RANKS.fullmatch(content)):
+        raise ValueError(
+            f"{path} is no tokenizer, neither of SentencePiece nor of tiktoken. Save the processor again and "
+            "push again. Nothing was uploaded."
+        )
     try:
         text = content.decode("utf-8-sig", errors="strict" if path.suffix in TEXT else "replace")
         return text, json.loads(text) if path.suffix == ".json" else None
@@ -74,15 +81,42 @@ def refuse_link(path: Path, folder: Path) -> None:
             )
 
 
-def _runs_code(content: bytes) -> str | None:
-    if content.startswith(ZIP):
+def _runs_code(content: bytes, path: Path) -> str | None:
+    if content.startswith(ZIP) or zipfile.is_zipfile(path):  # an archive is found from its end
         return "a ZIP archive, as torch.save writes"
     if PICKLE.match(content):
         return "a pickle"
     try:  # the protocols 0 and 1 have no mark; words are none of their instructions
-        return "a pickle" if sum(1 for _ in pickletools.genops(content)) > 2 else None
+        steps = list(pickletools.genops(content))
     except ValueError:
         return None
+    # A list of words may begin like one ("eat."), and goes on.
+    whole = steps[-1][2] == len(content.rstrip()) - 1
+    return "a pickle" if len(steps) > 2 and (whole or path.suffix not in TEXT) else None
+
+
+def _is_protobuf(content: bytes) -> bool:
+    """Whether all of it is fields of a message of protobuf, as SentencePiece's models are."""
+    position = 0
+    while position < len(content):
+        tag, position = _varint(content, position)
+        kind = tag & 7
+        if not tag >> 3 or kind not in (0, 1, 2, 5):
+            return False
+        size, position = _varint(content, position) if kind in (0, 2) else (8 if kind == 1 else 4, position)
+        position += 0 if kind == 0 else size
+    return position == len(content) and position > 0
+
+
+def _varint(content: bytes, position: int) -> tuple[int, int]:
+    """A number of protobuf, and where it ends; behind the content if it does not end in it."""
+    value, shift = 0, 0
+    for end in range(position, min(position + 10, len(content))):
+        value |= (content[end] & 0x7F) << shift
+        if content[end] < 0x80:
+            return value, end + 1
+        shift += 7
+    return 0, len(content) + 1
 
 
 def _checked_header(path: Path) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from json import JSONDecodeError
 from pathlib import Path
 
 from huggingface_hub import HfApi
@@ -17,17 +18,19 @@ from ..errors import PushError
 
 # What this machine lacks: a token, a file in the cache, a connection.
 LOCAL = (LocalTokenNotFoundError, LocalEntryNotFoundError, OfflineModeIsEnabled)
+UNREADABLE = (KeyError, JSONDecodeError)  # what huggingface_hub raises on an answer it does not expect
 LOG_IN = "Log in with `hf auth login`, or pass token=... with write access."
 
 
 @contextmanager
-def translated(api: HfApi, repo_id: str, folder: Path) -> Iterator[None]:
+def translated(api: HfApi, repo_id: str, folder: Path, committing: bool = False) -> Iterator[None]:
     """Turn what goes wrong between this machine and the Hub into `PushError`.
 
     Args:
         api: The Hub.
         repo_id: Where the push goes.
         folder: What is complete on this machine.
+        committing: The commit itself is asked for, and an answer that does not come tells nothing of it.
 
     Raises:
         PushError: Says who asked for what, and that the same call finishes the push.
@@ -35,11 +38,24 @@ def translated(api: HfApi, repo_id: str, folder: Path) -> Iterator[None]:
     try:
         yield
     # RuntimeError: what huggingface_hub raises around a failed upload of a file.
-    except (*LOCAL, HTTPError, RuntimeError, ConnectionError, TimeoutError) as error:
+    except (*LOCAL, HTTPError, RuntimeError, ConnectionError, TimeoutError, *UNREADABLE) as error:
+        if isinstance(error, UNREADABLE) and not committing:
+            raise
+        known = not committing or _is_refusal(error)
+        state = "was not changed" if known else "may have got the commit all the same"
         raise PushError(
-            f"{_reason(error, api, repo_id)} {repo_id} was not changed. The adapter is complete in {folder}; "
+            f"{_reason(error, api, repo_id)} {repo_id} {state}. The adapter is complete in {folder}; "
             "the same call pushes it again and sends only what the Hub does not have yet."
         ) from error
+
+
+def _is_refusal(error: Exception) -> bool:
+    """Whether the Hub answered that it did nothing, or was not asked."""
+    if isinstance(error, RuntimeError):  # a file, before the commit
+        return True
+    cause = error if isinstance(error, HfHubHTTPError) else error.__cause__
+    status = cause.response.status_code if isinstance(cause, HfHubHTTPError) and cause.response else None
+    return isinstance(error, LOCAL) or (status is not None and 400 <= status < 500)
 
 
 def _reason(error: Exception, api: HfApi, repo_id: str) -> str:
@@ -50,6 +66,8 @@ def _reason(error: Exception, api: HfApi, repo_id: str) -> str:
     cause = error if isinstance(error, HfHubHTTPError) else error.__cause__ or error
     if isinstance(cause, HfHubHTTPError):
         return _refused(cause, api, repo_id)
+    if isinstance(error, UNREADABLE):
+        return f"The answer of {api.endpoint} to the commit cannot be read ({type(error).__name__}: {error})."
     return f"The connection to {api.endpoint} failed ({type(cause).__name__}: {cause})."
 
 

@@ -16,14 +16,29 @@ VOCABULARY = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", 
 SECRET_NAME = re.compile(r"TOKEN|API_?KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 # Without a boundary at the left: `run_hf_...` holds a token, too.
 SECRETS = {
-    "a Hugging Face token": re.compile(r"hf_[A-Za-z0-9]{30,}"),
+    "a Hugging Face token": re.compile(r"(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{30,}"),
     # Keys are random: a stretch without hyphens has a digit and a capital, which `task-2-of-...` has not.
     "an API key": re.compile(
         r"sk-(?=[\w-]{32})[\w-]*?(?=[A-Za-z0-9]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9]{20}"
     ),
     "a GitHub token": re.compile(r"gh[pousr]_[A-Za-z0-9]{36,}|github_pat_[A-Za-z0-9_]{60,}"),
+    "a GitLab token": re.compile(r"gl(?:pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat)-[\w-]{20,}"),
+    "an AWS key": re.compile(r"(?:AKIA|ASIA|ABIA|ACCA)(?=[A-Z2-7]*[2-7])[A-Z2-7]{16}(?![A-Za-z0-9])"),
+    "a Google key": re.compile(r"AIza[\w-]{35}|GOCSPX-[\w-]{28}|ya29\.[\w-]{20,}"),
+    "a Slack token": re.compile(
+        r"xox[abeoprs]-[A-Za-z0-9-]{10,}|hooks\.slack\.com/services/T\w+/B\w+/\w{20,}"
+    ),
+    "a private key": re.compile(r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY"),
+    "a password in an address": re.compile(
+        r"\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"'<>{}]{1,100}:[^\s/:@\"'<>{}]{3,200}@"
+    ),
 }
-HOMES = re.compile(r"(?:/home|/Users)/[\w.-]+|\b[A-Za-z]:\\\\?Users\\\\?[\w.-]+")
+# Where people and clusters keep data; elsewhere a path is one if this machine has it.
+PLACES = "scratch|mnt|media|gpfs|lustre|nfs|work|workspace|Volumes"
+HOMES = re.compile(
+    rf"(?:/home|/Users)/[\w.-]+|(?<![\w./-])/(?:{PLACES})/[\w.-]+|file:///?[\w./-]+"
+    r"|\b[A-Za-z]:\\\\?Users\\\\?[\w.-]+"
+)
 
 
 def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | None] = ()) -> None:

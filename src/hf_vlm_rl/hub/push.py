@@ -1,7 +1,8 @@
 """Pushing an adapter: first the complete local folder, then one commit."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,15 @@ from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
 from .cards.merge import BEGIN, merge
 from .cards.run_facts import versions
+from .cards.stored import FILE as STORED
 from .cards.stored import stored
 from .failures import translated
 from .files import CARD, pushable
 from .leaks import check_leaks
 from .save import card_of, name_base, save_adapter, trainer_and_model, write_card
+
+# What a push writes into the folder.
+WRITTEN = (CONFIG, CARD, STORED)
 
 
 def push_adapter(
@@ -125,11 +130,13 @@ def push_folder(
     """
     folder = Path(folder)
     pushable(folder)  # raises before anything is written
-    base = _base(folder, base_model, base_revision)
-    content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
+    before = {name: (folder / name).read_bytes() for name in WRITTEN if (folder / name).is_file()}
+    with _kept_if_it_fails(folder, before):
+        base = _base(folder, base_model, base_revision)
+        content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
     own_version = versions(("hf-vlm-rl",)).get("hf-vlm-rl")
     api = HfApi(endpoint=endpoint, token=token, library_name="hf_vlm_rl", library_version=own_version)
-    with translated(api, repo_id, folder):
+    with _kept_if_it_fails(folder, before), translated(api, repo_id, folder):
         if "/" not in repo_id:
             repo_id = f"{api.whoami()['name']}/{repo_id}"
         if content is not None:
@@ -144,6 +151,7 @@ def push_folder(
         merged = _merged(api, repo_id, head, folder, content is not None and bool(content.license))
         files.remove(folder / CARD)
         operations = [CommitOperationAdd(path.relative_to(folder).as_posix(), path) for path in files]
+    with _kept_if_it_fails(folder, before), translated(api, repo_id, folder, committing=True):
         return api.create_commit(
             repo_id,
             [*operations, CommitOperationAdd(CARD, merged.encode())],
@@ -153,6 +161,17 @@ def push_folder(
             # So that two pushes at the same time do not mix: the second one is refused.
             parent_commit=head,
         )
+
+
+@contextmanager
+def _kept_if_it_fails(folder: Path, before: Mapping[str, bytes]) -> Iterator[None]:
+    """Leave files of a folder as they were if a block raises."""
+    try:
+        yield
+    except BaseException:
+        for name, content in before.items():
+            (folder / name).write_bytes(content)
+        raise
 
 
 def _base(folder: Path, base_model: str | None, base_revision: str | None) -> BaseFacts:

@@ -4,26 +4,31 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
+from transformers.utils import logging
 
 from ..evaluation.callback import EvaluationCallback
-from ..loading.adapters.files import CONFIG, WEIGHTS
+from ..loading.adapters.config import changes_base
+from ..loading.adapters.files import CONFIG, STAGES, WEIGHTS, changes_nothing
+from ..policy.trained.fingerprint import fingerprint
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.curve import draw
-from .cards.facts import BaseFacts, CardFacts
+from .cards.facts import BaseFacts, CardFacts, RunFacts, StageFacts
 from .cards.hyperparameters import shareable
 from .cards.merge import merge
 from .cards.render import render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
 from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
+
+logger = logging.get_logger(__name__)
 
 
 def save_adapter(
@@ -55,11 +60,18 @@ def save_adapter(
         ranks other than 0, which write nothing: [].
 
     Raises:
-        ValueError: If there is no adapter or no processor, the existing card cannot be read,
+        ValueError: If there is no adapter, no trainable weight in that of a trainer, or no processor, the
+            existing card cannot be read,
             `base_model` is no id on the Hub, or a file of the folder that a push would take is a link.
     """
     trainer, model = trainer_and_model(trainer_or_model)
     folder = Path(output_dir)
+    if trainer is not None and not any(weight.requires_grad for weight in model.parameters()):
+        raise ValueError(
+            f"Got a {type(trainer).__name__} whose adapter has no trainable weights: it has trained nothing, "
+            "and a card would say that it did. Load the adapter with trainable=True and train again, or save "
+            "trainer.model, whose card speaks of no training."
+        )
     base = base_facts(model, base_model, base_revision)
     processing_class = _processing_class(trainer, model, processing_class)
     folder.mkdir(parents=True, exist_ok=True)
@@ -92,8 +104,15 @@ def save_adapter(
             final.parent.mkdir(exist_ok=True)
             os.replace(path, final)
     card = card_of(card)  # only now: a mistake in it must not cost the weights
-    run = None if trainer is None else run_facts(trainer)
-    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions())
+    if changes_nothing(folder):
+        logger.warning(
+            f"The adapter in {folder} changes nothing: every B of it is zero. Train it, or it is refused "
+            "when it is loaded; after a training, the learning rate was zero or no gradient reached it."
+        )
+    run = None if trainer is None or not trainer.state.global_step else run_facts(trainer)
+    stages = _earlier_stages(model, adapter_name)
+    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), stages)
+    _note(folder / CONFIG, model, stages, run)
     if trainer is not None:
         card.evaluations = card.evaluations or [
             evaluation
@@ -164,6 +183,26 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
             "weights are pushed by their own push_to_hub."
         )
     return trainer, model
+
+
+def _earlier_stages(model: Any, name: str) -> tuple[StageFacts, ...]:
+    """The trainings that the config of a loaded adapter tells of."""
+    noted = (model.peft_config[name].auto_mapping or {}).get(STAGES, ())
+    return tuple(StageFacts(**stage) for stage in noted)
+
+
+def _note(path: Path, model: Any, stages: Sequence[StageFacts], run: RunFacts | None) -> None:
+    """Write what an adapter's next loading and next card ask for into its config: its base, its trainings."""
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    config = model.peft_config[model.active_adapters[0]]
+    about = stored.get("auto_mapping") or {}
+    # A config of the user's own has none; the base's weights must still be those that were loaded.
+    if "base_weights" not in about and not changes_base(config) and stored.get("bias", "none") == "none":
+        about |= fingerprint(model.get_base_model())
+    if run is not None:
+        noted = [*stages, StageFacts(run.trainer, run.method, run.steps)]
+        about |= {STAGES: [dataclasses.asdict(stage) for stage in noted]}
+    _write_json(path, stored | {"auto_mapping": about or None})
 
 
 def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
 from ..families import VLMFamily
 from ..families.registry import is_built_in, register_family
 from ..policy.policy import VLMPolicy, make_policy
-from ..policy.sharing.switch import Mode
+from ..policy.sharing.settings import Mode
 from ..processing.chat_template import end_of_turn
 from ..processing.images.bounds import check_bounds, image_options, with_options
 from ..processing.images.store import ImageStore
@@ -21,7 +21,14 @@ from .formats import ORIGINAL_FORMATS
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
-from .stock import chat_class, complete_family, load_config, load_processor, skeleton
+from .stock import (
+    chat_class,
+    complete_family,
+    load_complete,
+    load_config,
+    load_processor,
+    skeleton,
+)
 
 
 class AutoVLMPolicy:
@@ -51,8 +58,8 @@ class AutoVLMPolicy:
         max_tiles: int | None = None,
         image_store: ImageStore | None = None,
         sharing: Mode = "auto",
-        speculation: bool | int = False,
         native_inputs: bool | None = None,
+        allow_missing: Sequence[str] = (),
         base_model: str | os.PathLike | None = None,
         base_revision: str | None = None,
         trainable: bool = False,
@@ -72,11 +79,10 @@ class AutoVLMPolicy:
             image_store: Where tickets find their images. Default: the process-wide store.
             sharing: Compute the prompt that rows have in common once per forward: "auto" where it
                 pays, True wherever it is exact, False never. The results are the same.
-            speculation: In `generate`, run several tokens of a row in one forward, those that earlier
-                completions of its prompt went on with: the most of them, or True for eight. Samples are the
-                same; whether it pays depends on how much completions repeat (docs/performance.md).
             native_inputs: Give the stock model exactly the native processor's tensors for each batch; nothing
                 is encoded once or shared. Default: only where the model takes nothing else.
+            allow_missing: Names of weights that the checkpoint may lack and that then start at random, or of
+                modules with such weights: `["lm_head"]`.
             base_model: For an adapter whose base has moved: its base, as Hub id or directory.
             base_revision: For an adapter: revision of its base. Default: the one it was trained on.
             trainable: For an adapter: train it further.
@@ -93,9 +99,9 @@ class AutoVLMPolicy:
             whose attributes it forwards (`processing_class`, `chat`, ...); with `merge`, the policy.
 
         Raises:
-            CheckpointError: If there is no such directory or no config.json; if an adapter's files are
-                missing, damaged or pickled, its tensors do not fit its base, or it changes nothing and is
-                not to be trained.
+            CheckpointError: If there is no such directory or no config.json; if weights are missing; if an
+                adapter's files are missing, damaged or pickled, its tensors do not fit its base, or it
+                changes nothing and is not to be trained.
             SelfCheckError: If, as a policy, a model that this package's tests do not cover computes something
                 else than the stock model (`loading.self_check`).
             UnsupportedModelError: If it is no vision-language model, or none that can be made a policy.
@@ -115,8 +121,8 @@ class AutoVLMPolicy:
             options=options,
             image_store=image_store,
             sharing=sharing,
-            speculation=speculation,
             native_inputs=native_inputs,
+            allow_missing=allow_missing,
         )
         for_adapters: dict[str, Any] = {
             "base_model": base_model,
@@ -148,7 +154,7 @@ class AutoVLMPolicy:
 
         Args:
             config: Config of a vision-language model.
-            processor: The native processor to go with it; becomes the processing class.
+            processor: The model's native processor; becomes the processing class.
             image_store: As in `from_pretrained`.
             native_inputs: As in `from_pretrained`.
             **kwargs: `dtype`, `attn_implementation`, as for `AutoModel.from_config`.
@@ -192,12 +198,12 @@ def _load(
     options: Mapping[str, int | None],
     image_store: ImageStore | None,
     sharing: Mode,
-    speculation: bool | int,
     native_inputs: bool | None,
+    allow_missing: Sequence[str],
     kwargs: Mapping[str, Any],
     processor_at: tuple[str, Mapping[str, Any]] | None = None,
 ) -> VLMPolicy:
-    """A model's checkpoint as a policy; its processor from elsewhere if `processor_at` says so."""
+    """Load a checkpoint as a policy; its processor from `processor_at` (source, Hub arguments), if set."""
     located = file_arguments(hub)
     config_dict = read_config(source, located)
     original = ORIGINAL_FORMATS.get(config_dict["model_type"])
@@ -209,8 +215,8 @@ def _load(
     else:
         if config is None:
             config = load_config(config_dict, source, hub)
-        load = functools.partial(chat_class(config).from_pretrained, source, **hub)
-        # Saved copies of original formats' processors resize otherwise, so adapters' copies are for others.
+        load = functools.partial(load_complete, source, hub, allow_missing)
+        # Not for original formats: the copy of their processor that an adapter has resizes images otherwise.
         processor = load_processor(*(processor_at or (source, hub)))
         if processor_at is not None:
             check_processor(processor, config, processor_at[0], source)
@@ -221,15 +227,16 @@ def _load(
     processing_class = make_processing_class(processor, config, family, image_store)
     model = load(config=config, **decoder_only(kwargs, family))
     finish_quantised(model, family)
+    if os.path.isdir(source):  # adapters record it, and are loaded from other working directories
+        model.name_or_path = model.config.name_or_path = os.path.abspath(source)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
-    return _finish(model, processing_class, sharing, speculation)
+    return _finish(model, processing_class, sharing)
 
 
 def _finish(
     model: PreTrainedModel,
     processing_class: VLMTokenizer,
     sharing: Mode = "auto",
-    speculation: bool | int = False,
 ) -> VLMPolicy:
     generation = model.generation_config
     if generation.pad_token_id is None:
@@ -243,7 +250,7 @@ def _finish(
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)
         generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    policy = make_policy(model, processing_class, sharing, speculation)
+    policy = make_policy(model, processing_class, sharing)
     if not is_built_in(policy.family.model_type) and policy.device.type != "meta":
         check_family(policy)
     return policy

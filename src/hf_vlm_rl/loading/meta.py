@@ -9,14 +9,15 @@ from transformers import PreTrainedConfig, ProcessorMixin
 
 from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
+from .damage import damage_named
 from .formats import ORIGINAL_FORMATS
 from .location import file_arguments, read_config
-from .stock import load_config, load_processor
+from .stock import load_config, load_processor, without_weights
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What is read of a checkpoint.
+    """What is read of a checkpoint: everything but its weights.
 
     Attributes:
         source: Hub id or directory.
@@ -53,14 +54,15 @@ def policy_on_meta(checkpoint: Checkpoint, dtype: torch.dtype, store: ImageStore
     """A policy whose weights have shapes only.
 
     Args:
-        checkpoint: What was read.
+        checkpoint: From `read_checkpoint`.
         dtype: Of the weights.
         store: Where its processing class keeps images.
     """
-    with torch.device("meta"):
+    with without_weights(), damage_named(checkpoint.source):
         policy = AutoVLMPolicy.from_config(
             checkpoint.config, checkpoint.processor, image_store=store, dtype=dtype
         )
-    # The cache of features is for weights that have numbers.
+    # Features on the meta device have no values to cache.
     policy.base_model.feature_cache.limit_bytes = 0
+    policy.base_model.verdicts.only_shapes = True
     return policy

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import BitsAndBytesConfig
 
 from ..families import VLMFamily
-from ..policy.experts import fused_experts, kinds
+from ..policy.trained.experts import fused_experts, kinds
 
 
 def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_head") -> dict[str, Any]:
@@ -18,13 +18,13 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
 
     Args:
         kwargs: The arguments. A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules`
-            is what the user asked for, and so is every other quantisation: both stay as they are.
-        family: The model's row.
+            stays as the user wrote it, and so does every other quantisation.
+        family: The model's family.
         head: Name of the model's head.
 
     Returns:
-        A copy with a copy of the config. `dtype` defaults to its `bnb_4bit_compute_dtype` where that
-        is not float32, which is also what the config holds if nobody chose one.
+        A copy of the arguments, with a copy of the config. `dtype` defaults to the config's
+        `bnb_4bit_compute_dtype`, unless that is float32, as it is if nobody chose one.
     """
     kwargs = dict(kwargs)
     config = kwargs.get("quantization_config")
@@ -44,14 +44,14 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
 
 
 def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
-    """Settle a model that bitsandbytes may have quantised.
+    """Let a model that bitsandbytes may have quantised always compute as in training.
 
-    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode, for a
-    kernel without gradients, from then on also in training: they are told to compute as in training, always.
+    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode for a
+    kernel without gradients, which it then uses in training, too. This switches that kernel off.
 
     Args:
         model: Any model.
-        family: Its row.
+        family: Its family.
 
     Warns:
         UserWarning: If it is quantised, and fused experts of its decoder are not: they are no linear layers.

@@ -3,10 +3,11 @@
 GRPO, RLOO, DPO and KTO load their reference model from `config._name_or_path` when all weights are
 trained (no PEFT) and a KL term needs one; and every trainer takes an id in place of a model. They
 pick the class that the checkpoint's config names, which would be the stock one, and it does not
-know tickets. After `register()` they get policies. So they do for checkpoints in an original format,
-which transformers alone does not load, and `AutoProcessor` then gives those their processing class.
+know tickets. After `register()` they get policies, also for checkpoints in an original format, which
+transformers alone does not load; `AutoProcessor` then loads the processing class of those.
 """
 
+import copy
 import functools
 from typing import Any
 
@@ -58,8 +59,22 @@ class _PolicyLoader:
 
     @classmethod
     def from_pretrained(cls, source: str, *args: Any, config: Any = None, **kwargs: Any) -> Any:
-        # The config was read to find this class. AutoVLMPolicy reads its own, of the stock type.
-        return AutoVLMPolicy.from_pretrained(source, *args, **kwargs)
+        return AutoVLMPolicy.from_pretrained(source, *args, **_settings(config), **kwargs)
+
+
+def _settings(config: Any) -> dict[str, Any]:
+    """Arguments for `AutoVLMPolicy` from the config that led here: the caller's became its attributes."""
+    if config is None:
+        return {}
+    stock = type(config).__base__
+    if stock is PreTrainedConfig:  # of an original format, whose own config comes from its converter
+        chosen = config._attn_implementation
+        return {} if chosen is None else {"attn_implementation": chosen}
+    given = copy.deepcopy(config)
+    given.__class__ = stock
+    given.architectures = [name for name in given.architectures if name != ARCHITECTURE]
+    vars(given).pop("auto_map", None)
+    return {"config": given}
 
 
 def _policy_config(stock: Any) -> type:

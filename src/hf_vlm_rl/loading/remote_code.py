@@ -16,7 +16,7 @@ from .location import file_arguments
 # Names that an auto_map may have for the chat model, the most specific first.
 AUTO_MODELS = ("AutoModelForImageTextToText", "AutoModelForMultimodalLM", "AutoModelForCausalLM")
 
-# Config class to model class, of what was imported in this process.
+# Config class to model class, for each checkpoint whose code this process has imported.
 _imported: dict[type[PreTrainedConfig], type[PreTrainedModel]] = {}
 
 

@@ -1,15 +1,11 @@
-"""Before a family is used that no test of this package covers: small forwards, ours against stock's.
+"""The self-check: compares small forwards of a policy with those of its stock model.
 
-Both run on the loaded model. What reaches the decoder is compared (embeddings with features in them,
-positions, masks, token types), and for small models in float32 the logits as well.
+It runs on a loaded model of a family that no test of this package covers, and compares what reaches the
+decoder (embeddings with features, positions, masks, token types), and for small float32 models the logits.
 """
 
-import hashlib
-import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,17 +16,17 @@ from transformers.utils import logging
 from ..errors import SelfCheckError
 from ..families.derive_inputs import TALL, WIDE, noise, prompt, token_types
 from ..policy.eval_mode import evaluating
-from ..policy.image_features import tensors_in
-from ..processing.images.disk import default_directory
+from ..policy.images.image_features import tensors_in
+from . import verdicts
 from .video_check import video_batches
 
 logger = logging.get_logger(__name__)
 
-# Larger models stop at the decoder's door: a tower and some hundred tokens cost little there.
+# Forwards of larger models stop before the decoder: a tower and some hundred embeddings cost little.
 MOST_PARAMETERS = 2_000_000_000
 
-# Largest difference as a share of the largest value. Images of different sizes go through a tower in another
-# grouping than stock's, which moves the last bits; what is wrong is off by its size.
+# Largest difference as a share of the largest value. A policy groups images of different sizes otherwise than
+# stock for the tower, which changes the last bits; a wrong tensor is off by about its own size.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-4}
 TOLERANCE_HALF = 0.03
 
@@ -46,18 +42,15 @@ WAYS_ON = (
     "then), or write a row: docs/adding-a-family.md."
 )
 
-# Part of a verdict's key: goes up when the check changes.
-VERSION = 4
-
 
 class _Arrived(Exception):
     """The decoder was reached, and its layers need not run."""
 
 
 def check_family(policy: Any) -> None:
-    """Compare a policy with its stock model on a few small images; a verdict is kept on disk.
+    """Compare a policy with its stock model on a few small images, and keep the verdict on disk.
 
-    Where prompts cannot be shared exactly, the policy's `sharing` is told so.
+    If prompts cannot be shared exactly, the backbone's `sharing.refusal` says so from then on.
 
     Args:
         policy: A policy whose weights are loaded.
@@ -66,10 +59,10 @@ def check_family(policy: Any) -> None:
         SelfCheckError: If the two differ. It names the clause and the difference.
     """
     backbone = policy.base_model
-    verdict = default_directory() / "families" / f"{_key(policy)}.json"
-    known = _read(verdict)
+    verdict = verdicts.place_of(policy)
+    known = verdicts.read(verdict)
     if known is not None:
-        backbone.sharing.refusal, backbone.sharing.way = known["not_shared"], known["way"]
+        backbone.sharing.refusal, backbone.sharing.unpacked = known["not_shared"], known["not_packed"]
         if not known["packs"]:
             policy.processing_class.state.pack_no_images()
         policy.processing_class.state.videos.refusal = known["no_videos"]
@@ -80,7 +73,6 @@ def check_family(policy: Any) -> None:
             "spread over ranks, where it cannot be compared with stock. Load it once in a single process "
             "with AutoVLMPolicy.from_pretrained; the verdict is kept."
         )
-    kept = {name: value for name, value in vars(backbone).items() if not name.startswith("_")}
     try:
         for clause, difference, allowed in compare(policy):
             if difference > allowed:
@@ -99,40 +91,24 @@ def check_family(policy: Any) -> None:
             f"{type(error).__name__}: {error}. Derived was {policy.family}. {WAYS_ON}"
         ) from error
     finally:
-        vars(backbone).update(kept)  # what forwards left behind (rope_deltas)
         backbone.renew()
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
-    # Whether images go through the tower together shows in the check, too: ranks must not find out later.
-    sharing = {"not_shared": backbone.sharing.refusal, "way": backbone.sharing.way}
-    _keep(verdict, facts | sharing | {"packs": policy.family.packs, "no_videos": no_videos})
-
-
-def _read(verdict: Path) -> dict[str, Any] | None:
-    """A verdict that was kept; None if there is none, or only half of one."""
-    try:
-        return json.loads(verdict.read_text())
-    except (OSError, ValueError):
-        return None
-
-
-def _keep(verdict: Path, facts: Mapping[str, Any]) -> None:
-    """Write a verdict as a whole; without a place to write, the next process compares again."""
-    part = verdict.with_suffix(f".{os.getpid()}")
-    try:
-        verdict.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(facts))
-        part.replace(verdict)
-    except OSError as error:
-        logger.warning(f"Cannot keep the result of comparing {facts['model']} with stock: {error}")
+    # The check also finds whether images can go through the tower together: no rank may find that out later.
+    sharing = {"not_shared": backbone.sharing.refusal, "not_packed": backbone.sharing.unpacked}
+    verdicts.keep(verdict, facts | sharing | {"packs": policy.family.packs, "no_videos": no_videos})
 
 
 def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
-    """Each clause of the check, how far the policy is off, and how far rounding may be."""
+    """For each clause of the check: its name, how far the policy is off, and how far rounding may be off."""
     native = policy.processing_class.native()
     wide, tall, second = noise(WIDE, 0), noise(TALL, 1), noise(WIDE, 2)
+    alone = (QUESTIONS[0], [wide])
     clauses = {
         "two images of different size in a row": [(QUESTIONS[0], [wide, tall])],
-        "two images of one size in a left-padded batch": [(QUESTIONS[0], [wide]), (QUESTIONS[1], [second])],
+        "two images of one size in a left-padded batch": [alone, (QUESTIONS[1], [second])],
+        # An image is encoded once for all its rows: its features must not depend on a call's other images.
+        "an image by itself": [alone],
+        "an image twice, beside another": [alone, alone, (QUESTIONS[1], [second])],
     }
     if not policy.family.needs_image:
         clauses["a prompt without an image"] = [(QUESTIONS[0], [])]
@@ -156,7 +132,7 @@ def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
 
 
 def refusal_of_videos(policy: Any) -> str:
-    """Why a policy must not be given videos; "" if it makes of a small clip what stock makes of it."""
+    """Why a policy must refuse videos; "" if it computes of small clips what stock computes."""
     refusal = policy.processing_class.state.videos.refusal
     if refusal:
         return refusal
@@ -211,27 +187,21 @@ def stock_batch_effect(policy: Any) -> float:
 
 
 def refusal_to_share(policy: Any) -> str | None:
-    """Why rows must not share their prompts; None if two rows with one prompt agree with each by itself.
-
-    Where they do not, the policy's `sharing` takes its other way first.
-    """
+    """Why rows must not share their prompts; None if two rows with one prompt agree with each by itself."""
     sharing = policy.base_model.sharing
-    if sharing.refusal is not None or not _is_small(policy):
+    if sharing.refusal is not None or sharing.unpacked is not None or not _is_small(policy):
         return sharing.refusal
     batch = _batch(policy, policy.processing_class, [(QUESTIONS[0], [noise(WIDE, 0)])] * 2)
     # The rows differ in their last tokens.
     batch["input_ids"][1, -2:] = batch["input_ids"][0, :2]
     apart = _outputs(policy, batch, shared=False)
-    while sharing.refusal is None:
-        way = sharing.way
-        together = _outputs(policy, batch, shared=True)
-        difference = _difference(together, apart, batch["attention_mask"].bool())
-        if difference > TOLERANCE[policy.dtype]:
-            reason = f"rows with one prompt differ by {difference:.1e} of the largest value"
-            sharing.refuse(f"the self-check failed: {reason}")
-        elif sharing.way == way:
-            break
-    return sharing.refusal
+    together = _outputs(policy, batch, shared=True)
+    difference = _difference(together, apart, batch["attention_mask"].bool())
+    if difference <= TOLERANCE[policy.dtype]:
+        return None
+    reason = f"the self-check failed: rows with one prompt differ by {difference:.1e} of the largest value"
+    logger.warning(f"Rows will not share their prompts: {reason}.")
+    return reason
 
 
 def _outputs(policy: Any, batch: Mapping[str, Any], shared: bool) -> torch.Tensor:
@@ -247,25 +217,8 @@ def _outputs(policy: Any, batch: Mapping[str, Any], shared: bool) -> torch.Tenso
 
 
 def _is_small(policy: Any) -> bool:
-    """Whether the whole model runs: in float32, a wrong input of the decoder shows in its logits, too."""
+    """Whether to run the whole model, as in float32 a wrong input of the decoder shows in the logits, too."""
     return policy.dtype in TOLERANCE and policy.num_parameters() <= MOST_PARAMETERS
-
-
-def _key(policy: Any) -> str:
-    """What a verdict is about: model class, config, processor, and who computes."""
-    # Where a config was read from, and what an adapter notes in it, changes no number.
-    config = {name: value for name, value in policy.config.to_diff_dict().items() if not name.startswith("_")}
-    facts = [
-        VERSION,
-        transformers.__version__,
-        f"{type(policy).__module__}.{type(policy).__qualname__}",
-        str(policy.dtype),
-        config,
-        type(policy.processing_class).__qualname__,
-        policy.processing_class.image_settings(),
-        repr(policy.family),
-    ]
-    return hashlib.sha256(json.dumps(facts, default=repr, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def _batch(policy: Any, processor: Any, rows: Sequence[tuple[str, list]]) -> dict[str, Any]:
@@ -281,7 +234,7 @@ def _batch(policy: Any, processor: Any, rows: Sequence[tuple[str, list]]) -> dic
 
 
 def _stock(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
-    """What the stock model is given: pixels in its dtype, and the token types that it asks for."""
+    """A batch as the stock model takes it: pixels in its dtype, and the token types that it asks for."""
     processing = policy.processing_class
     missing = [name for name in policy.family.token_types if name not in batch]
     types = {name: token_types(processing, name, batch["input_ids"]) for name in missing}
@@ -307,7 +260,7 @@ def _arguments(policy: Any, batch: Mapping[str, Any], whole: bool) -> dict[str, 
 
 @contextmanager
 def _watched(policy: Any, arrived: dict[str, Any], whole: bool) -> Iterator[None]:
-    """Note the tensors that the decoder is called with."""
+    """A context that notes in `arrived` the tensors that the decoder is called with."""
 
     def note(module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         arrived.update(

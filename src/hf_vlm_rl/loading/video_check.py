@@ -1,6 +1,6 @@
-"""Before a family that no test covers gets a video: one small clip, ours against stock's.
+"""Videos in the self-check: small clips, as a policy and as its stock model get them.
 
-What differs is no reason to refuse the model, which may be used with images: it then takes no videos.
+If the two differ, the model is not refused: it may be used with images, and takes no videos.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,12 +11,12 @@ import torch
 
 from ..families.derive_inputs import QUESTION, WIDE, noise
 
-# Of a clip: frames a second, and two numbers of frames that no temporal patch divides alike.
+# Frames a second, and the numbers of frames of two clips: no temporal patch divides both alike.
 RATE, LENGTHS = 2.0, (4, 6)
 
 
 def video_batches(policy: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Prompts with a clip: what it is, what the policy gets and what the stock model gets, on the CPU.
+    """For each clip: its name, the policy's batch and the stock model's batch, on the CPU.
 
     Args:
         policy: A policy whose family takes videos.

@@ -11,7 +11,8 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils._pytree import tree_leaves
 
-from ..policy.sharing.distinct_prompts import attends_to_all
+from ..policy.caches.known_caches import keeps_all_keys
+from ..policy.generate.prefill import reads_forwards
 from .dry import Kernels, dry_run
 from .settings import Run
 from .weights import policy_of
@@ -140,11 +141,14 @@ def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completi
         rows: Rows in all.
         completion: Tokens of a completion.
     """
-    once = policy.base_model.sharing.may_prefill(None)
+    backbone = policy.base_model
+    once = (
+        backbone.sharing.mode is not False and backbone.sharing.refusal is None and reads_forwards(backbone)
+    )
     at_once = prompts if once else rows
     stock = rows * _cache_bytes(policy, prompt.tokens + completion)
     cache = stock
-    if once and attends_to_all(policy.base_model.decoder.config):
+    if once and keeps_all_keys(policy.base_model.decoder.config):
         cache = prompts * _cache_bytes(policy, prompt.tokens) + rows * _cache_bytes(policy, completion)
     with dry_run(Kernels(None)) as live:
         policy.base_model(**prompt.rows(at_once, 0), use_cache=True)

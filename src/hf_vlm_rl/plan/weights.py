@@ -7,8 +7,8 @@ import torch
 from peft import PeftModel
 from torch import nn
 
-from ..policy.experts import idle_weights
-from ..policy.parts import PART_NAMES, below, part_of
+from ..policy.trained.experts import idle_weights
+from ..policy.trained.parts import PART_NAMES, below, part_of
 from .settings import OPTIMIZERS
 
 # bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and

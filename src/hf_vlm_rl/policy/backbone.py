@@ -1,8 +1,9 @@
 """The multimodal backbone that understands tickets."""
 
-import copy
+import threading
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -10,29 +11,23 @@ from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
 from ..processing.tokenizer import VLMTokenizer
 from .blind import ImageWatch
-from .feature_cache import FeatureCache
-from .features import vision_arguments
-from .image_features import fields_read
-from .image_tokens import check_labels
-from .inputs import IDLE, resolve
-from .locate import tickets_inside
-from .native_inputs import NOT_SHARED
-from .packed_rows import lay_apart, lay_together, packed
-from .rollouts.account import RolloutAccount
+from .images.feature_cache import FeatureCache
+from .images.features import vision_arguments
+from .images.image_features import fields_read
+from .images.image_tokens import check_labels
+from .images.inputs import IDLE, resolve
+from .images.locate import tickets_inside
+from .images.native_inputs import NOT_SHARED
+from .known_arguments import check_arguments, known_arguments
+from .probe import Verdicts
+from .report import Refused, Report
 from .rotary import steady_positions
 from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
-from .sharing.share import share_prefixes
-from .sharing.switch import (
-    IN_ONE_ROW,
-    ON_A_CACHE,
-    Mode,
-    SharingSwitch,
-    knows_layers,
-    refusal,
-    refusal_to_prefill,
-)
-from .sharing.visibility import UnknownInput
+from .sharing.layout import LAYOUT, Layout
+from .sharing.settings import Mode, SharingSettings
+from .sharing.share import plan, require_one_prompt_once, require_packable
+from .unpadded_rows import lay_apart, lay_together, packed
 
 
 class _Carried:
@@ -45,7 +40,24 @@ class _Carried:
         return self
 
 
-if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+class _OfThread:
+    """A value that each thread sets for itself; a thread that has set none gets what any thread set last."""
+
+    def __init__(self, latest: Any):
+        self.latest = latest
+        self._own = threading.local()
+
+    def get(self) -> Any:
+        return getattr(self._own, "value", self.latest)
+
+    def set(self, value: Any) -> None:
+        self._own.value = self.latest = value
+
+    def __reduce__(self) -> tuple:  # copies begin with the latest
+        return type(self), (self.latest,)
+
+
+if TYPE_CHECKING:  # what the backbone uses of the class that it is mixed into
     _StockModel = PreTrainedModel
 else:
     _StockModel = object
@@ -60,62 +72,96 @@ class VLMBackbone(Retyped, _StockModel):
 
     _vlm: _Carried
     _features: FeatureCache
-    _sharing: SharingSwitch
-    _rollouts: RolloutAccount
+    _sharing: SharingSettings
+    _report: Report
+    _verdicts: Verdicts
     _watch: ImageWatch
     _decoder: str
     _read: frozenset[str]
+    _known: frozenset[str]
+    _rope_deltas: _OfThread
 
     @classmethod
     def _members(cls, stock: Any) -> dict[str, Any]:
         @overriding(stock.forward)
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
+            check_arguments(self, self._known, kwargs)
             self._watch.see(self, kwargs)
-            laid = None
+            joined = None
             if tickets_inside(self, kwargs):
                 check_labels(self, kwargs["input_ids"])
-                laid = packed(kwargs)
-            if laid is not None:
-                kwargs = lay_apart(laid, kwargs, self.processing_class.pad_token_id)
+                joined = packed(kwargs)
+            if joined is not None:
+                kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
-            shared = share_prefixes(self, kwargs, rows) if rows is not None else {}
-            try:
-                output = stock.forward(self, **kwargs, **shared)
-                for layout in shared.values():
-                    self._sharing.count(layout)
-            except UnknownInput as error:
-                self._sharing.refuse(str(error), error.lasting)
+            layout = None if rows is None else plan(self, kwargs, rows)
+            output = None if layout is None else self._shared(stock, layout, kwargs)
+            if output is None:
                 output = stock.forward(self, **kwargs)
             if idle is not None:
                 output.last_hidden_state = output.last_hidden_state + idle
-            return output if laid is None else lay_together(laid, output)
+            return output if joined is None else lay_together(joined, output)
 
         return {"forward": forward}
+
+    def _shared(self, stock: Any, layout: Layout, kwargs: dict[str, Any]) -> Any:
+        """The stock forward's output on packed rows; None if one of its modules refuses these."""
+        try:
+            output = stock.forward(self, **kwargs, **{LAYOUT: layout})
+        except Refused as refused:
+            self.refuse_to_share(refused)
+            return None
+        rows, columns = layout.shape
+        self._report.count(tokens=rows * columns, tokens_computed=layout.computed)
+        self._report.reach("levels", layout.levels)
+        return output
+
+    def refuse_to_share(self, refused: Refused) -> None:
+        """Note why stock computes a forward; after a lasting reason, stock computes all further forwards."""
+        self._report.refuse("not_shared", refused)
+        if refused.lasting:
+            self._sharing.unpacked = str(refused)
 
     def carry(
         self,
         processing_class: VLMTokenizer,
-        sharing: SharingSwitch,
-        rollouts: RolloutAccount,
+        sharing: SharingSettings,
         decoder: str,
         read: frozenset[str],
+        known: frozenset[str],
     ) -> None:
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
         self._decoder = decoder
         self._read = read
+        self._known = known
         self._features = FeatureCache()
         self._sharing = sharing
-        self._rollouts = rollouts
+        self._report, self._verdicts = Report(), Verdicts()
         self._watch = ImageWatch()
+        # Only models that count positions in three dimensions have it.
+        if "rope_deltas" in vars(self):
+            self._rope_deltas = _OfThread(vars(self).pop("rope_deltas"))
 
     def renew(self) -> None:
-        """Forget what forwards so far left behind: features, completions and counts."""
-        limit = self._features.limit_bytes
-        self._features, self._watch = FeatureCache(limit), ImageWatch()
-        self._sharing = copy.deepcopy(self._sharing)
-        self._rollouts = copy.deepcopy(self._rollouts)
+        """Forget what forwards so far left behind: features, positions and counts."""
+        self._features, self._watch = FeatureCache(self._features.limit_bytes), ImageWatch()
+        self._report = Report()
+        if "_rope_deltas" in vars(self):
+            self._rope_deltas = _OfThread(None)
+
+    @property
+    def rope_deltas(self) -> torch.Tensor | None:
+        """(B, 1), of this thread's latest prompts: the next position minus the number of tokens.
+
+        Stock models count on from it when they continue a cache, which belongs to a thread's own prompts.
+        """
+        return self._rope_deltas.get()
+
+    @rope_deltas.setter
+    def rope_deltas(self, deltas: torch.Tensor | None) -> None:
+        self._rope_deltas.set(deltas)
 
     @property
     def processing_class(self) -> VLMTokenizer:
@@ -124,7 +170,7 @@ class VLMBackbone(Retyped, _StockModel):
 
     @property
     def fields_read(self) -> frozenset[str]:
-        """Names of the fields of ready image features that the stock forward reads."""
+        """Names of the fields that the stock forward reads from ready image features."""
         return self._read
 
     @property
@@ -144,46 +190,52 @@ class VLMBackbone(Retyped, _StockModel):
 
     @property
     def feature_cache(self) -> FeatureCache:
-        """Features of images, kept while nothing that made them changes."""
+        """Features of images, kept while the tower that made them does not change."""
         return self._features
 
     @property
-    def sharing(self) -> SharingSwitch:
-        """Decides which forwards share their prompts, and keeps account."""
+    def sharing(self) -> SharingSettings:
+        """Settings: whether rows of this backbone may share the prefixes that they begin with."""
         return self._sharing
 
     @property
-    def rollouts(self) -> RolloutAccount:
-        """What `generate` saved, and whether it may do so by drafts."""
-        return self._rollouts
+    def report(self) -> Report:
+        """What was computed once, and every reason why not."""
+        return self._report
+
+    @property
+    def verdicts(self) -> Verdicts:
+        """Results of comparing the fast paths of this backbone's decoder with stock."""
+        return self._verdicts
 
 
-def make_backbone(
-    model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto", speculation: bool | int = False
-) -> Any:
-    """Re-type the backbone and decoder of `model`, which has any head; arguments as `make_policy`."""
+def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:
+    """Re-type the backbone and decoder of `model`, whatever its head; arguments as `make_policy`."""
     family, backbone = processing_class.state.family, model.base_model
-    decoder, recurrent = model.get_submodule(family.language), False
+    decoder = model.get_submodule(family.language)
+    settings = SharingSettings(
+        mode=sharing,
+        vision_arguments=frozenset() if family.native_inputs else vision_arguments(backbone),
+        companions=frozenset((*family.companions, *family.video_companions)),
+        steady_positions=steady_positions(decoder.config),
+    )
     if family.native_inputs:
-        reason: str | None = NOT_SHARED
+        settings.refusal = NOT_SHARED
     elif decoder is backbone:
-        reason = "the decoder is no module of its own"
+        settings.refusal = "the decoder is no module of its own"
     else:
         retype(decoder, VLMDecoder)
-        recurrent = attach(decoder) > 0
-        reason = refusal(decoder.config, family.token_types)
-    arguments = frozenset() if family.native_inputs else vision_arguments(backbone)
-    switch = SharingSwitch(
-        sharing,
-        reason,
-        arguments,
-        steady_positions(decoder.config),
-        (*family.companions, *family.video_companions),
-        refusal_to_prefill(decoder, family.prefix_attention),
-        IN_ONE_ROW if knows_layers(decoder.config) else ON_A_CACHE,
-        recurrent,
-    )
+        settings.recurrent = attach(decoder) > 0
+        try:
+            require_one_prompt_once(decoder.config, family.token_types)
+        except Refused as refused:
+            settings.refusal = str(refused)
+        try:
+            require_packable(decoder.config)
+        except Refused as refused:
+            settings.unpacked = str(refused)
     read = fields_read(type(backbone))
+    known = known_arguments(model, backbone, decoder, family.video_features)
     path = next(name for name, module in backbone.named_modules() if module is decoder)
-    retype(backbone, VLMBackbone).carry(processing_class, switch, RolloutAccount(speculation), path, read)
+    retype(backbone, VLMBackbone).carry(processing_class, settings, path, read, known)
     return model

@@ -1,4 +1,4 @@
-"""Notices a model that trains and never gets an image: some trainers drop them without a word."""
+"""Warns if a model trains and never gets an image: some trainers drop images without a word."""
 
 import warnings
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .trainer_checks import check_batch, check_columns, check_readers
+from .trainer_checks import check_batch, check_columns, check_processing_class, check_readers
 
 # After so many batches of training without one image, images probably get lost on the way.
 PATIENCE = 8
@@ -21,9 +21,10 @@ class ImageWatch:
 
     def __init__(self) -> None:
         self.batches: int | None = 0
+        self._compared = False  # whether the calling trainer's processing class was checked
 
     def see(self, backbone: Any, kwargs: Mapping[str, Any]) -> None:
-        """Warn once if the first `PATIENCE` batches of training have no image.
+        """Check the trainer that calls; warn once if the first `PATIENCE` batches of training have no image.
 
         Args:
             backbone: A policy's backbone, or that of a value or reward model.
@@ -31,13 +32,16 @@ class ImageWatch:
                 gradients and with `input_ids`; embeddings do not tell whether there are images in them.
 
         Raises:
-            ImageError: If the calling trainer has images and gives the model none of them.
+            ImageError: If the calling trainer has images and gives the model none of them, or has the
+                processing class of another model.
             TicketError: If it gives tickets to a model that cannot read them.
         """
-        if self.batches is None or not backbone.training or not torch.is_grad_enabled():
-            return
         input_ids = kwargs.get("input_ids")
         if input_ids is None:
+            return
+        if not self._compared and input_ids.shape[-1] > 1:  # not for each step of `generate`
+            self._compared = check_processing_class(backbone.processing_class)
+        if self.batches is None or not backbone.training or not torch.is_grad_enabled():
             return
         state = backbone.processing_class.state
         if bool(state.marks(input_ids).any()):

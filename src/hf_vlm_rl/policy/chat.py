@@ -41,7 +41,7 @@ def chat(policy: Any, messages: Any, images: Any = None, **generation_kwargs: An
     if generation_kwargs.get("num_return_sequences", 1) != 1:
         raise ValueError("Got num_return_sequences. chat() gives one answer each; call generate() for more.")
     pictures = _per_row(images, len(rows)) if batched else [_listed(images)]
-    conversations = [fill_images(_messages(row), own) for row, own in zip(rows, pictures, strict=True)]
+    conversations = [fill_images(_messages(row), group) for row, group in zip(rows, pictures, strict=True)]
     processing = policy.processing_class
     inputs = processing.apply_chat_template(
         conversations,
@@ -81,4 +81,4 @@ def _per_row(images: Any, rows: int) -> list[list | None]:
             f"Got {rows} conversations and images with {number}. Expected a list with one entry for each "
             "conversation: an image, a list of images, or None."
         )
-    return [_listed(own) for own in images]
+    return [_listed(entry) for entry in images]

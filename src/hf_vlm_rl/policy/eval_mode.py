@@ -8,7 +8,7 @@ from torch import nn
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
-    """Dropout and gradient checkpointing off; afterwards every module is in the mode it was in."""
+    """Turn off dropout and gradient checkpointing; afterwards every module has its former mode again."""
     training = [module for module in model.modules() if module.training]
     model.eval()
     try:

@@ -1,23 +1,46 @@
 """Hooks that somebody else put on the modules of a model.
 
-What is computed once instead of often runs fewer modules, or on other shapes. A hook that watches or
-changes what a module computes would not see what it expects.
+A fast path calls modules less often, or with tensors of other shapes. A hook that watches or changes a
+module's values would not get the calls that its author expects.
 """
 
-from torch import nn
+from typing import Any
 
-# Modules whose hooks change no value: gradient checkpointing, sharding, placement.
-HARMLESS = ("accelerate.", "deepspeed.", "peft.peft_model", "peft.utils.", "torch.", "transformers.")
+from torch import nn
+from torch.nn.modules import module as hooks_of_all
+
+# Python modules whose hooks change no value: they checkpoint, shard or place. NEFTune's hook, elsewhere in
+# transformers.integrations, adds noise.
+HARMLESS = (
+    "accelerate.",
+    "deepspeed.",
+    "peft.peft_model",
+    "peft.utils.",
+    "torch.",
+    "transformers.integrations.accelerate",
+    "transformers.integrations.tensor_parallel",
+    "transformers.modeling_utils",
+    "transformers.utils.",
+)
 
 
 def foreign_hook(module: nn.Module) -> str | None:
-    """Where a hook on `module` or inside it comes from, if it may watch or change values; else None."""
+    """The origin of a hook that may change values, on `module`, inside it or on all modules; or None."""
+    # torch has no public way to list hooks.
+    registered = [hooks_of_all._global_forward_hooks, hooks_of_all._global_forward_pre_hooks]
     for part in module.modules():
-        # torch has no public way to list hooks.
-        hooks = (part._forward_hooks, part._forward_pre_hooks)
-        for hook in (hook for registered in hooks if registered for hook in registered.values()):
-            function = getattr(hook, "func", hook)  # a functools.partial keeps its function there
-            home = getattr(function, "__module__", None) or type(function).__module__  # a callable object
-            if not home.startswith(HARMLESS):
-                return home
-    return None
+        registered += [part._forward_hooks, part._forward_pre_hooks]
+    return next((home for hooks in registered for hook in hooks.values() if (home := _foreign(hook))), None)
+
+
+def foreign_forward(module: nn.Module) -> str | None:
+    """The origin of a forward that replaces the class's own on `module` or inside it; or None."""
+    forwards = (vars(part).get("forward") for part in module.modules())
+    return next((home for forward in forwards if forward is not None and (home := _foreign(forward))), None)
+
+
+def _foreign(function: Any) -> str | None:
+    """The Python module that a hook or forward comes from; None if it is one that changes no value."""
+    function = getattr(function, "func", function)  # a functools.partial keeps its function there
+    home = getattr(function, "__module__", None) or type(function).__module__  # a callable object
+    return None if home.startswith(HARMLESS) else home

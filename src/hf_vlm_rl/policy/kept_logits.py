@@ -1,9 +1,9 @@
-"""The head's product of the last tokens of all rows, at once.
+"""Multiplies the last tokens of all rows with the head in one matrix product.
 
-Of hidden states (B, T, H), a stock model slices the last K tokens off. Such a slice is no matrix, so torch
-multiplies it with a head that is not trained row by row, and reads the whole head for each: with 128 rows
-of 9 tokens and 49,154 words, six times as long as one product on a CPU. Tokens that are named by their
-places are copied, and the copy is a matrix.
+A stock model slices the last K tokens off hidden states (B, T, H). Such a slice is not contiguous, so torch
+multiplies it with a frozen head row by row, and reads the whole head for each row. With 128 rows of 9 tokens
+and 49,154 words, that takes six times as long as one product on a CPU. If `logits_to_keep` has the indices
+of the tokens instead, stock copies these tokens, and the copy is contiguous.
 """
 
 import inspect
@@ -20,13 +20,13 @@ def takes_places(forward: Callable[..., Any]) -> bool:
 
 
 def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What to change in a forward's arguments: `logits_to_keep` as places, where it is a number; or nothing.
+    """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none.
 
     Args:
         kwargs: The arguments of a policy's forward.
     """
     kept, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
-    # Of a single row or token, the slice is a matrix.
+    # With a single row or a single token, the slice is a matrix already.
     if type(kept) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:
         return {}
     columns = ids.shape[1]

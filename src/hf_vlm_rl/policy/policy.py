@@ -8,7 +8,7 @@ computes exactly what the bare model computes.
 
 import functools
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,25 +18,31 @@ from .._retype import Retyped, overriding, retype
 from ..errors import TicketError
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
-from ..processing.ids_tokenizer import IdsTokenizer
+from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import VLMBackbone, make_backbone
 from .chat import chat
-from .image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
-from .inputs import generating, inside_generate, model_inputs
+from .generate.agreement import SHARED_CACHE, STEP
+from .generate.finished import keeping_rows, running_batch, sample
+from .generate.prefill import prefill_once
+from .generate.processors import NeverSample
+from .images.image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
+from .images.inputs import generating, inside_generate, model_inputs
+from .images.locate import cached_tokens, drafting, has_pixels, locate, tickets_inside
+from .images.spare_types import without_spare_types
 from .kept_logits import kept_by_place, takes_places
-from .locate import cached_tokens, has_pixels, locate, tickets_inside
-from .lora import lora_config
-from .native import read_native
-from .parts import freeze
-from .ranks import is_sharded
-from .rollouts.drafts import prompt_keys, prompts_known
-from .rollouts.finished import keeping_rows, running_batch, sample
-from .rollouts.processors import NeverSample
-from .sharing.kernel import PackedAttention, Setting
-from .sharing.prefill import prefill_once
-from .sharing.switch import Mode, forbidden
-from .spare_types import without_spare_types
+from .ranks import is_sharded, launched_ranks
+from .report import Refused
+from .sharing.agreement import ROWS
+from .sharing.settings import Mode, forbidden
+from .trained.lora import lora_config
+from .trained.parts import check_trained, freeze
+
+# The numbers of `sharing_report` that forwards and `generate` count.
+COUNTED = (
+    *("tokens", "tokens_computed", "levels", "row_steps", "row_steps_run"),
+    *("prompts", "prompts_prefilled", "prompt_tokens", "prompt_tokens_prefilled"),
+)
 
 PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
@@ -72,6 +78,7 @@ class VLMPolicy(Retyped, _StockModel):
 
         @overriding(stock.forward)
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
+            check_trained(self, kwargs)
             batch = running_batch(self, kwargs)
             if batch is None:
                 return compute(self, kwargs)
@@ -79,32 +86,32 @@ class VLMPolicy(Retyped, _StockModel):
 
         def compute(self: Any, kwargs: dict[str, Any]) -> Any:
             kwargs = without_spare_types(self.base_model, kwargs)
-            # Asked first: the backbone may change the arguments.
+            # As the trainer passes them, tickets included: labels and logits below belong to these ids.
             ids: Any = kwargs.get("input_ids")
             places, never = None, own_generate and generating()
             prompts = False
-            inside = tickets_inside(self.base_model, kwargs)
-            # Rows of text alone get the stock model's very numbers.
-            if by_place and (inside or has_pixels(kwargs)):
+            has_tickets = tickets_inside(self.base_model, kwargs)
+            # A batch of text alone keeps its `logits_to_keep`, and equals stock bit for bit.
+            if by_place and (has_tickets or has_pixels(kwargs)):
                 kwargs |= kept_by_place(kwargs)
-            if inside:
+            if has_tickets:
                 places, prompts = read_images(self.base_model, ids)
-                # Whoever samples without `generate` does it in inference mode.
+                # In inference mode, a caller may sample from these logits without `generate`.
                 never = never or prompts or torch.is_inference_mode_enabled()
                 if kwargs.get("labels") is not None:
                     kwargs["labels"] = unlabelled(kwargs["labels"], ids, places)
-            padded = PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None
-            # Steps of `generate` set nothing for this thread: that would break torch's graph of a step.
+            padding_reason = PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None
+            # Steps of `generate` set no context variable: that would break torch's graph of a step.
             with (
-                forbidden(padded) if padded else nullcontext(),
-                labels_answered() if inside else nullcontext(),
+                forbidden(padding_reason) if padding_reason else nullcontext(),
+                labels_answered() if has_tickets else nullcontext(),
             ):
                 output = stock.forward(self, **kwargs)
-            # A class's own `generate` may pass no processors on (Janus, transformers 5.23).
+            # A class with a `generate` of its own may drop our `NeverSample` (Janus, transformers 5.23).
             if never:
                 self._without_placeholders(_logits(output))
             if places is not None and not prompts:
-                make_certain(_logits(output), ids, places)
+                make_certain(_logits(output), ids, places, kwargs.get("logits_to_keep"))
             return output
 
         return {"generate": generate, "forward": forward, "_sample": _sample}
@@ -112,7 +119,7 @@ class VLMPolicy(Retyped, _StockModel):
     @property
     def processing_class(self) -> VLMTokenizer:
         """The processing class for trainers: the native processor, tokenizer-shaped."""
-        # Not through the attribute: a model without a backbone of its own is its own `base_model`.
+        # A model without a backbone is its own `base_model`, whose attribute would be this property again.
         of_backbone: Any = VLMBackbone.processing_class
         return of_backbone.fget(self.base_model)
 
@@ -123,7 +130,7 @@ class VLMPolicy(Retyped, _StockModel):
 
     @property
     def family(self) -> VLMFamily:
-        """What is known of this kind of model, written or derived."""
+        """The row that describes this kind of model, written by hand or derived."""
         return self.processing_class.state.family
 
     @property
@@ -135,75 +142,30 @@ class VLMPolicy(Retyped, _StockModel):
         """What was computed once so far, and why not more.
 
         Returns:
-            `images_encoded` and `images_reused`: images that went through the vision tower, and that
-            did not have to. `tokens` and `tokens_computed`: of the forwards that shared prefixes, the
-            batch's tokens and those the decoder ran on; `levels`: the most prefixes behind each other that
-            one of their rows shared, 1 for prompts and completions, more for conversations that part at
-            different turns ("cached" always has 1).
-            `prompts` and `prompts_prefilled`: of the `generate` calls with prompts that repeat or begin
-            alike, the prompts and the distinct ones; `prompt_tokens` and `prompt_tokens_prefilled`: their
-            tokens and those the decoder ran on.
-            `not_shared`: reason to number of forwards. `way`: how
-            rows share in training, "packed" (one row for all), "mixed" (the same, but recurrent modules run
-            on prompts and then on what follows), "cached" (prompts fill a cache that all rows continue:
-            slower, for decoders that do not run on a packed row), or None.
-            `packed_attention`: kernel ("flex", "loop") to number of calls for packed rows, one for each layer
-            of a forward. `not_flex`: why FlexAttention did not compute a call where it is asked to (see
-            `set_packed_attention`), to number of calls.
-            `tokens_by_batch_size`: of the latest optimiser step, rows of a forward to the tokens that the
-            decoder computes in the whole step: first as it ran, then with larger forwards, of which there
-            are fewer (`per_device_train_batch_size` times more, `gradient_accumulation_steps` fewer).
-            `row_steps` and `row_steps_run`: of the `generate` calls that finished rows may leave, rows times
-            steps of decoding, and those that the model ran. `rows_kept`: reason to number of `generate`
-            calls that they may not leave.
-            `drafts` and `drafts_accepted`: with `speculation`, tokens that were run before they were
-            sampled, and those of them that were sampled then; `forwards_saved`: steps of decoding less
-            forwards; `not_speculated`: reason to number of `generate` calls that went on token by token.
+            `images_encoded` and `images_reused`: images that went through the vision tower, and images
+            whose features were there already. `tokens` and `tokens_computed`: in forwards that shared
+            prefixes, the batch's tokens and those that the decoder computed; `levels`: the longest chain of
+            shared prefixes in one row, 1 for prompts and completions, more for conversations that part at
+            different turns.
+            `prompts` and `prompts_prefilled`: in `generate` calls whose prompts repeat or begin alike, all
+            prompts and the distinct ones; `prompt_tokens` and `prompt_tokens_prefilled`: the tokens of all
+            prompts and those that the decoder computed.
+            `not_shared`: reason to number of forwards, or of `generate` calls ("generate: ..."), for which
+            stock computed every row. `packed`: whether rows that begin alike run in one packed row in
+            training; if not, `not_shared` has the reason after a forward.
+            `row_steps` and `row_steps_run`: in `generate` calls that let finished rows leave, rows times
+            decoding steps, and how many of these the model ran. `rows_kept`: reason to number of `generate`
+            calls that did not let them leave.
             `native_inputs`: `VLMFamily.native_inputs`; if True, no prompt is ever shared.
         """
-        features, sharing = self.base_model.feature_cache, self.base_model.sharing
-        rollouts = self.base_model.rollouts
-        return {
-            "images_encoded": features.encoded,
-            "images_reused": features.reused,
-            "tokens": sharing.tokens,
-            "tokens_computed": sharing.computed,
-            "levels": sharing.levels,
-            "prompts": sharing.prompts,
-            "prompts_prefilled": sharing.prefilled,
-            "prompt_tokens": sharing.prompt_tokens,
-            "prompt_tokens_prefilled": sharing.prompt_tokens_prefilled,
-            "not_shared": dict(sharing.refused),
-            "way": sharing.way_in_words,
-            "packed_attention": dict(sharing.attention.calls),
-            "not_flex": dict(sharing.attention.refused),
-            "tokens_by_batch_size": sharing.tokens_by_rows(),
-            "row_steps": rollouts.steps,
-            "row_steps_run": rollouts.steps_run,
-            "rows_kept": dict(rollouts.kept),
-            "drafts": rollouts.drafts,
-            "drafts_accepted": rollouts.drafts_accepted,
-            "forwards_saved": rollouts.forwards_saved,
-            "not_speculated": dict(rollouts.not_speculated),
-            "native_inputs": self.family.native_inputs,
-        }
-
-    def set_packed_attention(self, setting: Setting) -> "VLMPolicy":
-        """Choose what computes the attention of rows that share their prompts in one packed row.
-
-        Args:
-            setting: "auto", the default: FlexAttention on CUDA, the loop elsewhere. "flex": FlexAttention,
-                also on a CPU (slow, and without gradients). "loop": stock's own attention, with some calls
-                for each prompt. What FlexAttention cannot compute, the loop does; `sharing_report` says why.
-
-        Returns:
-            The policy.
-
-        Raises:
-            ValueError: If there is no such setting.
-        """
-        self.base_model.sharing.attention = PackedAttention(setting)
-        return self
+        backbone = self.base_model
+        features, report = backbone.feature_cache, backbone.report
+        return (
+            {"images_encoded": features.encoded, "images_reused": features.reused}
+            | {name: report.numbers[name] for name in COUNTED}
+            | {subject: dict(reasons) for subject, reasons in report.reasons.items()}
+            | {"packed": backbone.sharing.packed, "native_inputs": self.family.native_inputs}
+        )
 
     def lora_config(
         self, r: int = 16, target: Any = "language", experts: bool | None = None, **peft_kwargs: Any
@@ -255,25 +217,25 @@ class VLMPolicy(Retyped, _StockModel):
         inputs = kwargs.pop("inputs", None)
         if inputs is not None:
             kwargs["input_ids"] = inputs
+        settings: Any = kwargs.get("generation_config")
+        if settings is not None and settings.is_assistant:
+            with drafting():
+                return generate(**kwargs)
         kwargs = without_spare_types(self.base_model, kwargs)
         prompt: Any = kwargs.get("input_ids")
         cached = cached_tokens(kwargs)
-        inside = tickets_inside(self.base_model, kwargs)
+        has_tickets = tickets_inside(self.base_model, kwargs, cached)
         kwargs, rows = locate(self.base_model, kwargs, cached)
-        if rows is None and not cached and not self.family.native_inputs:
-            kwargs, rows = read_native(self.base_model, kwargs)
-        if inside:
+        if has_tickets:
             assert rows is not None  # tickets in the ids give each row its images
             mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
             check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
         restored: Any = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
-        # The caller goes on with a cache of his own.
-        passed = "past_key_values is given" if kwargs.get("past_key_values") is not None else None
-        drafting = self.base_model.rollouts.speculation
-        keys = prompt_keys(self.base_model, kwargs, rows) if drafting else None
-        with inside_generate(), keeping_rows(passed), prompts_known(keys):
+        # A cache that the caller has passed keeps all its rows: he may go on with it.
+        reason = "past_key_values is given" if kwargs.get("past_key_values") is not None else None
+        with inside_generate(), keeping_rows(reason):
             if rows is not None:
                 sharded = is_sharded(self.base_model)
                 prefilled = prefill_once(self, kwargs, rows, sharded)
@@ -303,16 +265,26 @@ def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
     return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
 
 
-def make_policy(
-    model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto", speculation: bool | int = False
-) -> VLMPolicy:
+def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
     """Re-type `model`, its backbone and its decoder in place.
 
     Args:
         model: A stock `...ForConditionalGeneration` model.
         processing_class: From `processing.make.make_processing_class`, for the same checkpoint.
-        sharing: See `sharing.switch.SharingSwitch`.
-        speculation: See `rollouts.account.RolloutAccount`.
+        sharing: See `sharing.settings.SharingSettings`.
     """
-    make_backbone(model, processing_class, sharing, speculation)
-    return retype(model, VLMPolicy)
+    make_backbone(model, processing_class, sharing)
+    policy = retype(model, VLMPolicy)
+    if launched_ranks() > 1:
+        _compare_while_whole(policy)
+    return policy
+
+
+def _compare_while_whole(policy: Any) -> None:
+    """Compare every fast path with stock now: once weights are spread over ranks, they cannot be compared."""
+    backbone = policy.base_model
+    if backbone.sharing.mode is False or backbone.sharing.refusal is not None:
+        return
+    for check in (ROWS, STEP, SHARED_CACHE):
+        with suppress(Refused):  # each path asks again later and gets the same verdict
+            backbone.verdicts.ask(check, backbone.decoder)

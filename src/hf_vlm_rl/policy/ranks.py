@@ -8,6 +8,8 @@ Whole weights (DDP, ZeRO-1 and 2): gradients are averaged over ranks. A rank tha
 tower's gradients from one that has none.
 """
 
+import os
+
 import torch
 from torch import distributed, nn
 
@@ -16,6 +18,11 @@ def ranks() -> int:
     """Number of processes of this run; 1 without a process group."""
     ready = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if ready else 1
+
+
+def launched_ranks() -> int:
+    """Number of processes that a launcher started for this run, with or without a process group."""
+    return max(ranks(), int(os.environ.get("WORLD_SIZE", 1)))
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -45,7 +52,7 @@ def gradients_awaited(backbone: nn.Module, language: str) -> bool:
 
 
 def most(number: int, device: torch.device) -> int:
-    """The largest `number` of all ranks, each of which must ask."""
+    """The largest `number` of all ranks, each of which must call this."""
     tensor = torch.tensor(number, device=device)
     distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
     return int(tensor)

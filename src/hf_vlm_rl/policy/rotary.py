@@ -4,22 +4,24 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from .report import Refused
+
 
 def steady_positions(config: Any) -> float:
     """The length of a batch from which on its rotary frequencies depend on the longest row.
 
-    "dynamic" frequencies (InternLM2's) grow with the largest position of a batch, "longrope" (Phi's) takes
-    other ones for longer batches: both only beyond the length that the decoder was first trained on.
+    "dynamic" frequencies (InternLM2's) change with the largest position of a batch, "longrope" (Phi's) takes
+    others for longer batches. Both do so only beyond the length that the decoder was first trained on.
 
     Args:
         config: The text config.
 
     Returns:
-        Shorter batches all have the same frequencies; infinity where every batch has.
+        A length in positions: all shorter batches have the same frequencies. Infinity if all batches have.
     """
     parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]
-    # HunYuan's checkpoints say "dynamic" of frequencies that their alpha has fixed.
+    # HunYuan's checkpoints say "dynamic", though their alpha fixes the frequencies.
     changing = [
         kind for kind in kinds if kind.get("rope_type") in ("dynamic", "longrope") and not kind.get("alpha")
     ]
@@ -27,13 +29,15 @@ def steady_positions(config: Any) -> float:
     return min([config.max_position_embeddings, *lengths]) if changing else math.inf
 
 
-def unsteady(length: float, steady: float) -> str | None:
-    """Why rows of a batch must keep the positions that stock gives them; None if they need not.
+def require_steady(length: float, steady: float) -> None:
+    """Refuse a batch whose rows would get other rotary frequencies in a shorter batch.
 
     Args:
-        length: The positions that the batch reaches.
-        steady: What `steady_positions` gives.
+        length: The largest position of the batch plus 1.
+        steady: What `steady_positions` returns.
+
+    Raises:
+        Refused: If the batch is so long that its rotary frequencies depend on its longest row.
     """
-    if length < steady or math.isinf(steady):
-        return None
-    return f"rotary frequencies depend on the longest row from {steady} positions on"
+    if length >= steady and not math.isinf(steady):
+        raise Refused(f"rotary frequencies depend on the longest row from {steady} positions on")

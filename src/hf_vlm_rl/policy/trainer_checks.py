@@ -7,12 +7,14 @@ from torch import nn
 
 from .._retype import Retyped
 from ..errors import ImageError, TicketError
-from ..processing.callers import IMAGE_COLUMNS, calling_batch, calling_trainer
-from ..processing.ticket_texts import HOW_TO
+from ..processing.callers import IMAGE_COLUMNS, calling_batch, calling_trainer, image_columns
+from ..processing.ids.texts import HOW_TO
+from ..processing.ids.tokenizer import IdsTokenizer
+from ..processing.tokenizer import VLMTokenizer
 
-# Of a dataset with a column of images, so many rows are looked at for images inside their ids.
+# In a dataset with a column of images, so many rows are searched for images inside their ids.
 ROWS = 64
-# Models of a trainer that are given the ids of the policy.
+# Attributes of a trainer with models that read the ids of the policy.
 READERS = ("ref_model", "teacher_model")
 
 
@@ -33,6 +35,43 @@ def check_readers() -> None:
             )
 
 
+def check_processing_class(own: VLMTokenizer) -> bool:
+    """Refuse a calling trainer whose processing class is that of another model.
+
+    Args:
+        own: The model's processing class.
+
+    Returns:
+        Whether a trainer calls; if so, its processing class is right and need not be checked again.
+
+    Raises:
+        ImageError: If the trainer's processing class writes other ids, or processes images otherwise.
+    """
+    trainer = calling_trainer()
+    if trainer is None:
+        return False
+    other = getattr(trainer, "processing_class", None)
+    if isinstance(other, IdsTokenizer):
+        other = other.processing_class
+    if isinstance(other, VLMTokenizer) and other.state is not own.state and _reading(other) != _reading(own):
+        raise ImageError(
+            f"{type(trainer).__name__} has the processing class of another model ({_named(other)}), or one "
+            f"with other settings for images, and the model reads its own ({_named(own)}). Expected "
+            "processing_class=policy.processing_class, or policy.tokenizer."
+        )
+    return True
+
+
+def _reading(processing: VLMTokenizer) -> tuple:
+    """What two processing classes must have in common, so that one model can read the tickets of both."""
+    kind = type(processing.native_image_processor).__name__
+    return processing.codec.salt, processing.state.placeholder, kind, processing.image_settings()
+
+
+def _named(processing: VLMTokenizer) -> str:
+    return f"{type(processing).__name__} of {processing.state.family.model_type}"
+
+
 def check_columns(placeholder: int) -> None:
     """Refuse a calling trainer that drops its column of images.
 
@@ -45,9 +84,8 @@ def check_columns(placeholder: int) -> None:
     """
     trainer = calling_trainer()
     dataset: Any = getattr(trainer, "train_dataset", None)
-    # Lists of rows have no columns, and streams cannot be looked at.
-    names = set(getattr(dataset, "column_names", None) or []) & set(IMAGE_COLUMNS)
-    if not names or not hasattr(dataset, "select"):
+    names = image_columns(dataset)
+    if not names or not hasattr(dataset, "select"):  # nobody can look ahead in a stream
         return
     rows = list(dataset.select(range(min(ROWS, len(dataset)))))
     rows = [row for row in rows if any(row[name] for name in names)]
@@ -55,25 +93,26 @@ def check_columns(placeholder: int) -> None:
         return
     kind = type(trainer).__name__
     if any(_ids(row) for row in rows):
-        what = f"{kind} made ids of texts alone"
-    elif (read := _reads(trainer)) is not None and not names & set(read):
-        what = f"{kind} reads no column of images"
+        fault = f"{kind} made ids of texts alone"
+    elif (columns := _reads(trainer)) is not None and not names & set(columns):
+        fault = f"{kind} reads no column of images"
     elif not isinstance(getattr(trainer, "processing_class", None), Retyped):
-        what = f"The processing class of {kind} is not the policy's"
+        fault = f"The processing class of {kind} is not the policy's"
     else:
         return
     raise ImageError(
-        f"{what}, and the dataset has images in {sorted(names)}: it would train without images. Expected "
+        f"{fault}, and the dataset has images in {sorted(names)}: it would train without images. Expected a "
+        "column called image or images where the trainer reads one (dataset.rename_column); else "
         f"processing_class=policy.tokenizer and {HOW_TO}; for RewardTrainer, rows of "
         "processing_class.encode_prompt (docs/trainers.md)."
     )
 
 
 def check_batch() -> None:
-    """Refuse a calling trainer whose batch has images that it gave the model none of.
+    """Refuse a calling trainer whose batch has images, none of which reached the model.
 
     Raises:
-        ImageError: If a row of its batch has an image; the model's ids have none, as the caller knows.
+        ImageError: If a row of its batch has an image. The caller has seen that the model's ids have none.
     """
     batch = calling_batch() or {}
     names = [name for name in IMAGE_COLUMNS if any(_has_images(row) for row in _rows(batch.get(name)))]
@@ -96,12 +135,12 @@ def _has_images(images: Any) -> bool:
 
 def _reads(trainer: Any) -> list[str] | None:
     """The columns that a trainer says it reads; None if it says nothing."""
-    from transformers import Trainer  # takes seconds to import, and whoever calls has it
+    from transformers import Trainer  # takes seconds to import, and a calling trainer has imported it
 
     method = type(trainer)._set_signature_columns_if_needed
     if method is Trainer._set_signature_columns_if_needed:
         return None
-    trainer._set_signature_columns_if_needed()  # asked again, it changes nothing
+    trainer._set_signature_columns_if_needed()  # a second call changes nothing
     return trainer._signature_columns
 
 

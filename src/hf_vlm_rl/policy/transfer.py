@@ -4,9 +4,9 @@ import torch
 
 
 def without_waiting(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """A tensor of the host on a device, without waiting until the device has done what it is at.
+    """Copy a tensor of the host to a device, without waiting for the work that the device has to do.
 
-    CUDA takes the values from ordinary host memory before the call returns, so they may change afterwards.
+    CUDA reads the values from ordinary host memory before the call returns, so they may change afterwards.
 
     Args:
         tensor: On the CPU; on `device` already, it comes back as it is.

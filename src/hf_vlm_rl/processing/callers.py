@@ -1,7 +1,7 @@
-"""The trainer that is calling, found among the callers.
+"""Looks for the trainer that is calling among the frames of the call stack.
 
-What a trainer asks of a policy or a processing class does not say which of its columns it drops, or that
-vLLM will answer. These refusals need to know, and nothing else may.
+The arguments that a trainer passes to a policy or a processing class do not say which columns it drops, or
+that vLLM will answer. Refusals need to know that; nothing else may look.
 """
 
 import inspect
@@ -26,7 +26,7 @@ def calling_trainer() -> "Trainer | None":
 
 
 def calling_batch() -> Mapping[str, Any] | None:
-    """The batch that the calling trainer computes a loss of; None if that is not what it does."""
+    """The batch that the calling trainer computes a loss of; None if it computes none."""
     for _, values in _frames_of_trainers():
         if isinstance(values.get("inputs"), Mapping):
             return values["inputs"]
@@ -34,18 +34,32 @@ def calling_batch() -> Mapping[str, Any] | None:
 
 
 def columns_of_images(trainer: Any) -> list[str]:
-    """Names of the columns of images of the calling trainer's datasets, also while it is being made."""
+    """Names of the columns of images of the calling trainer's datasets, also inside its `__init__`."""
     datasets = [vars(trainer).get(name) for name in ("train_dataset", "eval_dataset")]
     for _, values in _frames_of_trainers():
         datasets += [values.get(name) for name in ("train_dataset", "eval_dataset")]
-    # Lists of rows, and dicts of several evaluation sets, have no columns.
-    names = [name for dataset in datasets for name in getattr(dataset, "column_names", None) or []]
-    return sorted(set(names) & set(IMAGE_COLUMNS))
+    return sorted({name for dataset in datasets for name in image_columns(dataset)})
+
+
+def image_columns(dataset: Any) -> set[str]:
+    """Names of a dataset's columns of images: those that TRL calls so, and those whose type is an image's."""
+    # Lists of rows, and dicts of several evaluation sets, have no columns; streams may have no features.
+    names = set(getattr(dataset, "column_names", None) or []) & set(IMAGE_COLUMNS)
+    features = getattr(dataset, "features", None) or {}
+    return names | {name for name, feature in features.items() if _is_image(feature)}
+
+
+def _is_image(feature: Any) -> bool:
+    """Whether a feature of `datasets` is an image or a list of images."""
+    from datasets import Image  # takes a second to import, and whoever has features has it
+
+    inner = getattr(feature, "feature", None)  # of lists
+    return isinstance(feature, Image) or (inner is not None and _is_image(inner))
 
 
 def server_setting(trainer: Any) -> str | None:
     """The setting with which a trainer sends ids to a server; None if it sends none."""
-    # While one is made, it has no arguments yet; of trainers, some have servers.
+    # Inside its `__init__`, a trainer has no `args` yet; and not every trainer's have these settings.
     args = vars(trainer).get("args")
     return next((name for name in SERVERS if getattr(args, name, None)), None)
 

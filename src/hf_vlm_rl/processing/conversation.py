@@ -1,53 +1,75 @@
 """Conversations as users and datasets write them, brought into the one form templates expect."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..errors import ImageError
+from ..errors import DataError, ImageError
 from .images.options import options_of, with_image_options
 from .images.reference import payload
 from .videos.request import PAYLOADS as VIDEO_PAYLOADS
 from .videos.request import as_video, is_video, video_in_image_block
 
 LLAVA_MARK = "<image>"
+_EXPECTED = (
+    'messages such as {"role": "user", "content": "..."}, whose content is a text or a list of blocks such '
+    'as {"type": "text", "text": "..."}'
+)
+# Roles whose texts a model or a tool writes: a placeholder in them is no mistake of the user's.
+WRITTEN = ("assistant", "tool")
+# Behind the first character of a placeholder, it makes a text that looks the same and is no placeholder.
+_WORD_JOINER = "\u2060"
 
 
 def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
     """Copy one conversation or a batch of them into block form.
 
-    Strings become text blocks. Image blocks keep one payload, under `image`, whatever key it came
-    under and whatever None fields Arrow added, in a dict with its options if it has any; blocks without
-    an image stay placeholders, with their options. Video blocks keep theirs under `video`; an image block
-    that holds a video from a column of images becomes one.
+    Strings become text blocks. An image moves to the key `image` of its block, as a dict with its options if
+    it has any; None fields, which Arrow adds, are dropped. A block without an image keeps its options. A
+    video moves to the key `video`; an image block that holds a video becomes a video block.
 
     Returns:
-        The conversations, and whether a batch was given.
+        The conversations, and whether `conversation` was a batch.
+
+    Raises:
+        DataError: If it is no list of messages, each with a role and with a text or blocks.
     """
     batched = bool(conversation) and not isinstance(conversation[0], Mapping)
     conversations = conversation if batched else [conversation]
-    return [[_message(message) for message in messages] for messages in conversations], batched
+    return [
+        [_message(message) for message in _listed(messages, "messages")] for messages in conversations
+    ], batched
 
 
-def check_no_placeholder(messages: Sequence[Mapping], placeholders: Sequence[str], row: int) -> None:
-    """Refuse prompts whose text contains a placeholder: it would be read as an image.
+def escaped(text: str, placeholders: Sequence[str]) -> str:
+    """A text in which the strings of placeholders are words: no tokenizer reads them as images."""
+    for placeholder in placeholders:
+        text = text.replace(placeholder, placeholder[0] + _WORD_JOINER + placeholder[1:])
+    return text
+
+
+def check_no_placeholder(messages: Sequence[dict], placeholders: Sequence[str], row: int) -> None:
+    """Refuse prompts whose text contains a placeholder, which would be read as an image.
+
+    In the texts of assistants and tools it is `escaped` instead: a model may write anything.
 
     Args:
-        messages: A normalized conversation.
+        messages: A normalized conversation; its texts are changed.
         placeholders: The strings to look for.
         row: Index of the conversation, for the message.
 
     Raises:
-        ImageError: If a text of a role other than the assistant's contains one.
+        ImageError: If a text of another role contains one.
 
     Warns:
-        UserWarning: If such a text contains LLaVA's mark for an image, which this model reads as text.
+        UserWarning: If such a text contains LLaVA's `<image>`, which this model reads as text.
     """
     for position, message in enumerate(messages):
-        if message.get("role") == "assistant" or not message.get("content"):
-            continue
-        for block in message["content"]:
+        for block in message.get("content") or []:
             text = block.get("text") or ""
+            if message.get("role") in WRITTEN:
+                block |= {"text": escaped(text, placeholders)} if text else {}
+                continue
             found = next((string for string in placeholders if string in text), None)
             if found is not None:
                 raise ImageError(
@@ -79,7 +101,7 @@ def fill_videos(messages: Sequence[Mapping], videos: Sequence | None) -> list[di
 def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[dict]:
     """Put `images` into a conversation's empty image blocks, or before its first user text.
 
-    An entry may be a video (`videos.request.is_video`): its block becomes one.
+    An entry may be a video (`videos.request.is_video`): its block becomes a video block.
 
     Raises:
         ImageError: If the numbers differ, or there is no user message to put them in.
@@ -141,16 +163,30 @@ def _empty(block: Mapping) -> dict[str, Any]:
     return {key: value for key, value in block.items() if key not in ("image", "video")}
 
 
-def _message(message: Mapping) -> dict[str, Any]:
+def _listed(value: Any, what: str) -> Iterable:
+    if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
+        raise DataError(f"Got {value!r:.80} for a list of {what}. Expected {_EXPECTED}.")
+    return value
+
+
+def _message(message: Any) -> dict[str, Any]:
+    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+        raise DataError(f"Got the message {message!r:.80}. Expected {_EXPECTED}.")
     content = message.get("content")
     if isinstance(content, str):
         return {**message, "content": [{"type": "text", "text": content}]}
     if content is None:
         return dict(message)
-    return {**message, "content": [_block(block) for block in content]}
+    return {**message, "content": [_block(block) for block in _listed(content, "blocks")]}
 
 
-def _block(block: Mapping) -> dict[str, Any]:
+def _block(block: Any) -> dict[str, Any]:
+    if (
+        not isinstance(block, Mapping)
+        or not isinstance(block.get("type"), str)
+        or not isinstance(block.get("text"), str | None)
+    ):
+        raise DataError(f"Got the block {block!r:.80}. Expected {_EXPECTED}.")
     if block.get("type") == "video":
         held = any(block.get(name) is not None for name in VIDEO_PAYLOADS)
         return {"type": "video", "video": as_video(block)} if held else {"type": "video"}

@@ -2,17 +2,15 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import PIL.Image
 
 from ..errors import ImageError
 from .images.options import note_options, options_of, with_image_options
-from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
 from .videos.native import Videos
-from .videos.request import Video, as_video, is_video
+from .videos.request import Video, VideoTicket, as_video, is_video
 
 
 def images_by_row(
@@ -25,10 +23,10 @@ def images_by_row(
             per row.
         rows: B texts.
         placeholder: The string that stands for one image.
-        video_placeholder: The string that stands for one video, if `images` has those of the rows, too.
+        video_placeholder: The string that stands for one video, if `images` also holds the rows' videos.
 
     Returns:
-        B lists of images as they were given, as many as the row has placeholders.
+        B lists of the caller's images, each with one image for each placeholder of its row.
 
     Raises:
         ImageError: If numbers differ. The message names the row.
@@ -69,7 +67,7 @@ def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list
         placeholder: The string that stands for one video; None if the model has none.
 
     Returns:
-        B lists of videos, as many as the row has placeholders.
+        B lists of videos, each with one video for each placeholder of its row.
 
     Raises:
         ImageError: If numbers differ. The message names the row.
@@ -93,14 +91,14 @@ def media_by_row(images: Any, videos: Any, rows: list[str], placeholder: str, ta
     """Assign images and videos to rows of text.
 
     Args:
-        images: As for `images_by_row`; where there are no `videos`, entries may be videos.
+        images: As for `images_by_row`; if `videos` is None, entries may be videos.
         videos: As for `videos_by_row`.
         rows: B texts.
         placeholder: The string that stands for one image.
-        taken: What stands for one video, or why the model takes none.
+        taken: Knows which string stands for one video, or why the model takes none.
 
     Returns:
-        B lists in the order of the placeholders: images as they were given, and `Video`s.
+        B lists in the order of the placeholders: the caller's images, and `Video`s.
 
     Raises:
         ImageError: If numbers or kinds differ. The message names the row.
@@ -144,28 +142,20 @@ def _in_order(images: list, videos: list[Video], row: str, marks: tuple[str, str
     return [next(waiting[0] if kind else waiting[1]) for kind in kinds]
 
 
-@dataclass(frozen=True)
-class VideoTicket:
-    """A video of a row whose frames are in the store.
-
-    Attributes:
-        ticket: Its ticket.
-        beside: The ticket is carried beside the ids, not inside.
-    """
-
-    ticket: int
-    beside: bool
-
-
 def load_row(
-    media: list, row: int, options: Sequence[Mapping[str, Any]], store_video: Callable[[Video], int]
+    media: list,
+    row: int,
+    options: Sequence[Mapping[str, Any]],
+    load_rgb: Callable[[Any], PIL.Image.Image],
+    store_video: Callable[[Video], int],
 ) -> list[PIL.Image.Image | VideoTicket]:
-    """The images of one row, upright and RGB. All rows' at once would be gigabytes in a large batch.
+    """Decode the images and store the videos of one row; those of a large batch would be gigabytes.
 
     Args:
-        media: Its images as they were given, and its videos.
+        media: The row's images, not decoded, and its videos.
         row: The row's index, for messages.
-        options: What the text says of each image; noted on it, with what its dict says.
+        options: The options that the text holds for each image; noted on it, with those of its dict.
+        load_rgb: Decodes an image.
         store_video: Samples a video and gives its ticket.
 
     Raises:
@@ -173,7 +163,7 @@ def load_row(
     """
     said = iter(options)
     return [
-        _load(item, row, index, {} if isinstance(item, Video) else next(said), store_video)
+        _load(item, row, index, {} if isinstance(item, Video) else next(said), load_rgb, store_video)
         for index, item in enumerate(media)
     ]
 
@@ -189,7 +179,12 @@ def _deal(images: list, counts: list[int]) -> list[list]:
 
 
 def _load(
-    image: Any, row: int, index: int, options: Mapping[str, Any], store_video: Callable[[Video], int]
+    image: Any,
+    row: int,
+    index: int,
+    options: Mapping[str, Any],
+    load_rgb: Callable[[Any], PIL.Image.Image],
+    store_video: Callable[[Video], int],
 ) -> Any:
     video = isinstance(image, Video)
     try:

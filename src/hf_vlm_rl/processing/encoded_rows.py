@@ -1,4 +1,4 @@
-"""Rows of an id-only trainer, taken apart again: prompt, columns and where the completion starts.
+"""Splits rows of ids from an id-only trainer into prompt, columns and completion again.
 
 Also the checks that such rows must pass before anything is computed from them.
 """
@@ -29,7 +29,7 @@ class PromptRow:
 
 
 def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[PromptRow]:
-    """Take apart rows that begin with a prompt from `encode_prompt`.
+    """Split rows of ids that begin with a prompt from `encode_prompt`.
 
     Args:
         processing: The processing class that encoded the prompts.
@@ -76,7 +76,7 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
 
 
 def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Sequence[int | None]) -> None:
-    """Check the prompts that a completion is about to be sampled for.
+    """Check prompts before completions are sampled for them.
 
     Args:
         processing: The processing class.
@@ -109,7 +109,7 @@ def _not_whole(processing: Any) -> str:
 
 
 def checked(processing: Any, encoded: Any) -> Any:
-    """Rows without their checksums, which are compared with the ids first.
+    """Compare the ids of rows with their checksums, and return the rows without these.
 
     Args:
         processing: The processing class that is about to pad the rows.

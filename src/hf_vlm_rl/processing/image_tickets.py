@@ -1,15 +1,16 @@
-"""Images of a processing class: stored, given tickets, and processed natively, each once."""
+"""A processing class stores each image under a ticket, and has it processed natively once."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any
 
 import PIL.Image
 import torch
 
 from ..errors import ImageError, UnsupportedModelError
-from .carriers import pack
+from .images.native_rgb import native_rgb
 from .images.options import native_options, note_options, noted_options, options_of
 from .images.processed import ProcessedImage
 from .images.read import load_rgb
@@ -18,16 +19,20 @@ from .images.stored import StoredVideo
 from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
 from .state import ProcessingState
 from .ticketing import ticketing
+from .tickets.beside_ids import pack
 from .videos import tickets as video_tickets
 from .videos.request import is_video
 
-# Set where a caller gets ids and nothing that a model could encode, as TRL does to try out chat templates.
+# True while a caller asks for ids alone, with no image that a model will encode: TRL tries templates so.
 _ids_alone: ContextVar[bool] = ContextVar("hf_vlm_rl_ids_alone", default=False)
+
+# Types of a processor's settings (`image_seq_len`, ...); the rest are its parts.
+_PLAIN = (bool, int, float, str, list, tuple, dict)
 
 
 @contextmanager
 def ids_alone(alone: bool) -> Iterator[None]:
-    """Inside, images may be smaller than a model can encode, if `alone`."""
+    """A context in which, if `alone`, images may be smaller than the model can encode."""
     token = _ids_alone.set(alone)
     try:
         yield
@@ -44,7 +49,7 @@ class ImageTickets:
 
     @property
     def image_processor(self) -> Any:
-        """The native image processor in everything but a call, which gives tickets (`ticketing`)."""
+        """The native image processor, except that a call of it returns tickets (`ticketing`)."""
         return ticketing(self.native_image_processor, self)
 
     @image_processor.setter
@@ -56,8 +61,13 @@ class ImageTickets:
         """The checkpoint's own image processor, which gives pixels."""
         return vars(self)["image_processor"]
 
+    def load_rgb(self, image: Any) -> PIL.Image.Image:
+        """Decode an image as `images.read.load_rgb`, and convert it as the native image processor does."""
+        asked = self._default_images_kwargs().get("do_convert_rgb")
+        return load_rgb(image, partial(native_rgb, self.native_image_processor, asked))
+
     def tickets_for_trainer(self, images: Any, images_kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-        """Tickets of images whose prompts are tokenized already, as `apply_chat_template` gives them.
+        """Tickets of images whose prompts are tokenized already, in the tensors that `__call__` returns.
 
         Args:
             images: One image, a list, or lists; in the order of their placeholders.
@@ -65,7 +75,7 @@ class ImageTickets:
 
         Raises:
             ImageError: If an image is unusable.
-            UnsupportedModelError: If an image alone does not say what the model makes of it.
+            UnsupportedModelError: If what the model makes of an image depends on its prompt, too.
         """
         family = self.state.family
         if family.prefix_attention or family.alone_differs:
@@ -81,16 +91,16 @@ class ImageTickets:
         flat = [image for entry in as_list(images) for image in as_list(entry)]
         if any(map(is_video, flat)):
             raise UnsupportedModelError("Got a video without its prompt. Expected images from tools.")
-        images = [note_options(load_rgb(image), options_of(image)) for image in flat]
+        images = [note_options(self.load_rgb(image), options_of(image)) for image in flat]
         tickets = self.put_images(images, images_kwargs)
         patches = [self._patches(self.processed(ticket).tokens) for ticket in tickets]
         return pack([(ticket, None) for ticket in tickets], patches)
 
     def _patches(self, tokens: int) -> int:
-        """The rows that TRL expects of an image of so many tokens.
+        """How many rows of `pixel_values` TRL expects for an image of so many tokens.
 
-        After tools have returned images, it compares the ids of one of these words with the patches, of which
-        merge_size x merge_size make a token, and trains without images if they differ.
+        After tools have returned images, TRL counts the ids of one of these words. It expects merge_size x
+        merge_size rows for each, and trains without the images if their number differs.
         """
         words = ("<|image_pad|>", "<|image|>")
         known = (self.tokenizer.convert_tokens_to_ids(word) for word in words)
@@ -137,13 +147,15 @@ class ImageTickets:
         return cached
 
     def image_settings(self) -> str:
-        """Everything the native image processor's result depends on besides the image, comparable."""
+        """All settings that the pixels and the text of an image depend on, as a string to compare."""
         videos = self.state.videos.settings(self)
-        return f"{self._image_processor_settings()}{self._default_images_kwargs()}{videos}"
+        return f"{self._native_settings()}{self._default_images_kwargs()}{videos}"
 
-    def _image_processor_settings(self) -> str:
-        values = vars(self.image_processor).items()
-        return repr([(name, value) for name, value in values if not name.startswith("_")])
+    def _native_settings(self) -> str:
+        """Settings of the image processor, and those of the processor, which writes an image's text."""
+        of_text = [(name, value) for name, value in vars(self).items() if isinstance(value, _PLAIN)]
+        values = [*vars(self.native_image_processor).items(), *of_text]
+        return repr([each for each in values if not each[0].startswith("_") and each[0] != "chat_template"])
 
     def _process_images(self, images: Any, **images_kwargs: Any) -> tuple[dict, list[str]]:
         if self.state.whole:
@@ -161,11 +173,11 @@ class ImageTickets:
         return video_tickets.in_place_of_videos(self, videos)
 
     def _natively(self, images: Any, images_kwargs: Mapping[str, Any]) -> tuple[dict, list[str]]:
-        """Pixels, and the text that stands for each image."""
+        """Pixels of images, and the text that stands for each, from the native processor."""
         return self.native()._process_images(images, **images_kwargs)
 
     def put_images(self, images: list, images_kwargs: Mapping[str, Any]) -> list[int]:
-        """Store images with the options in which a call differs from one that asks for nothing."""
+        """Store images with the options of the call that differ from the defaults; returns their tickets."""
         defaults = self._default_images_kwargs()
         options = {
             key: value
@@ -195,7 +207,7 @@ class ImageTickets:
             out = self.native()(
                 images=[[image] * copies], text=[one], images_kwargs=options, return_tensors="pt"
             )
-            # Native inputs are made for a batch, not for an image.
+            # With `native_inputs`, the model gets tensors of a whole batch (`call_on_ids`), not of one image.
             inputs = {} if self.state.family.native_inputs else image_inputs(out)
             replacement, ids = "", out["input_ids"][0].tolist()
         else:
@@ -209,8 +221,8 @@ class ImageTickets:
         return ProcessedImage(dict(inputs), replacement, ids.count(self.state.placeholder_id) // copies)
 
     def _default_images_kwargs(self) -> dict[str, Any]:
-        """What the native `__call__` asks of the image processor when the caller asks for nothing."""
-        settings = self._image_processor_settings()
+        """What the native `__call__` passes to the image processor if its caller sets no argument."""
+        settings = self._native_settings()
         defaults = self.state.images_defaults.get(settings)
         if defaults is None:
             asked = None if self.state.whole else images_kwargs_asked(self.native(), self.state.one_image)

@@ -11,7 +11,6 @@ from ..errors import UnsupportedModelError
 from ..families import VLMFamily
 from ..families.derive_inputs import image_token_id, prompt
 from ..families.derive_videos import VIDEO_FEATURES
-from .chat_template import opening_after_bos
 from .images.store import ImageStore, default_store
 from .native_call import images_kwargs_asked
 from .state import ProcessingState
@@ -27,10 +26,10 @@ def make_processing_class(
     """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
 
     Args:
-        processor: The checkpoint's own processor, of which `family` was derived (`check_native`,
-            `adopt_template`). One that is re-typed already comes back as is.
+        processor: The checkpoint's own processor, after `check_native` and `adopt_template`; `family` was
+            derived from it. One that is re-typed already comes back as is.
         config: The model's config.
-        family: The model's row.
+        family: The model's family.
         image_store: Default: the process-wide store.
 
     Raises:
@@ -52,8 +51,8 @@ def make_processing_class(
         getattr(config, "video_token_id", None),
         None if video_token is None else tokenizer.get_vocab().get(video_token),
     }
-    opening, one_image = opening_after_bos(processor), prompt(processor, 1)
-    with torch.device("cpu"):  # processors count, also where a model without weights is being made
+    one_image = prompt(processor, 1)
+    with torch.device("cpu"):  # processors compute, also while a caller builds a model on "meta"
         whole = family.native_inputs or images_kwargs_asked(processor, one_image) is None
     if whole and family.alone_differs and not family.native_inputs:
         raise UnsupportedModelError(
@@ -63,22 +62,21 @@ def make_processing_class(
     no_videos = _no_videos(processor, family, whole)
     video_id = None
     if family.video_features == VIDEO_FEATURES:
-        # As for images: what the model reads goes before what the processor calls so.
+        # As for images: the id in the model's config goes before the processor's name for the token.
         written_id = getattr(config, "video_token_id", None)
         video_id = tokenizer.get_vocab().get(video_token) if written_id is None else written_id
     made = retype(processor, VLMTokenizer)
     made.state = ProcessingState(
         family=family,
-        store=default_store() if image_store is None else image_store,  # an empty one is false
+        store=default_store() if image_store is None else image_store,  # an empty store is falsy
         placeholder_id=image_token,
         placeholder_texts=tuple(text for text in texts if text),
         ordinary_ids=_ordinary_ids(tokenizer, config),
         never_sampled=tuple(sorted(token for token in sampled_never if token is not None)),
-        opening=opening,
         placeholder=written,
         one_image=one_image,
         whole=whole,
-        # Some models have one id for both.
+        # Some models have one id for images and videos.
         video_id=None if no_videos or video_id == image_token else video_id,
         video_placeholder=video_token,
         no_videos=no_videos,
@@ -103,12 +101,12 @@ def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:
 
 
 def _written_placeholder(processor: Any) -> str:
-    """What the text of a prompt has in the place of one image.
+    """The string that the chat template writes for one image.
 
     Raises:
         UnsupportedModelError: If the chat template writes none of the processor's image tokens.
     """
-    # A few processors have a token for the text beside the one for the model.
+    # A few processors write one token into the text and replace it by the one that the model reads.
     tokens = [getattr(processor, "image_placeholder_token", None), processor.image_token]
     one, two = prompt(processor, 1), prompt(processor, 2)
     for token in filter(None, tokens):
@@ -121,7 +119,7 @@ def _written_placeholder(processor: Any) -> str:
 
 
 def adopt_template(processor: Any) -> None:
-    """Give a processor its tokenizer's chat template, if it has none and that one writes images.
+    """Give a processor without a chat template that of its tokenizer, if that one writes images.
 
     Some processors leave the template of their checkpoint to the tokenizer.
     """

@@ -1,7 +1,7 @@
-"""The native processor's own `__call__`, where nothing less says what it makes of images.
+"""Calls of the native processor's `__call__`, for what no smaller method of it tells.
 
-Most processors ask `ProcessorMixin._process_images` for pixels and replacement texts. Those that do not
-write the ids by themselves, so they are called as a whole, with the images.
+Most processors get pixels and replacement texts from `ProcessorMixin._process_images`. The others write ids
+by rules of their own, so we call them as a whole, with the images.
 """
 
 import copy
@@ -14,7 +14,7 @@ from transformers import BatchEncoding
 
 from ..errors import ImageError, UnsupportedModelError
 
-# What a processor returns of the text; names that end with `TYPES` are of the text, too.
+# Outputs of a processor that describe the text; so do all whose name ends with `TYPES`.
 TEXT = frozenset({"input_ids", "attention_mask", "labels"})
 TYPES = "token_type_ids"
 
@@ -25,21 +25,21 @@ class _Asked(Exception):
 
 
 def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
-    """What a native `__call__` passes to `_process_images` when the caller asks for nothing.
+    """Keyword arguments that a native `__call__` passes to `_process_images` if its caller sets none.
 
     Args:
         processor: The native processor.
-        text: Of a prompt with one image.
+        text: A rendered prompt with one image.
 
     Returns:
-        The arguments; None if it does not call `_process_images`.
+        The arguments; None if the processor does not call `_process_images`.
     """
 
     def ask(images: Any, **images_kwargs: Any) -> None:
         raise _Asked(images_kwargs)
 
     twin = copy.copy(processor)
-    vars(twin)["_process_images"] = ask  # comes before the method of the class
+    vars(twin)["_process_images"] = ask  # hides the method of the class
     try:
         twin(images=[[PIL.Image.new("RGB", (64, 64))]], text=[text])
     except _Asked as asked:
@@ -48,45 +48,45 @@ def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
 
 
 def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a native `__call__` hands to the image processor, of the arguments that it was given."""
+    """Those of a native `__call__`'s arguments, defaults included, that it passes to the image processor."""
     # No public method sorts the arguments, and each `__call__` starts with this one.
     merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
     return merged["images_kwargs"]
 
 
 def videos_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """What a native `__call__` hands to the video processor, of the arguments that it was given."""
+    """Those of a native `__call__`'s arguments, defaults included, that it passes to the video processor."""
     merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
     return merged["videos_kwargs"]
 
 
 def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:
-    """What a native `__call__` returned beside the text."""
+    """Those outputs of a native `__call__` that describe images or videos, not the text."""
     return {name: value for name, value in output.items() if name not in TEXT and not name.endswith(TYPES)}
 
 
 def call_on_ids(
     processing: Any, tickets: Sequence[Sequence[int]], input_ids: list[list[int]], mask: list[list[int]]
 ) -> dict[str, Any]:
-    """What the native `__call__` makes of a batch of rows that are tokenized already.
+    """Run the native `__call__` on the images of B rows whose text is tokenized already.
 
     Args:
         processing: A processing class.
-        tickets: Those of each of the B rows, in the order of their placeholders.
+        tickets: For each row, the tickets of its images, in the order of their placeholders.
         input_ids: B rows of T ids, padded, with clean placeholders.
         mask: B rows of T numbers, 0 at padding.
 
     Returns:
-        Its outputs but ids and mask: tensors of all images, padded as it pads them, and what it says of
-        each token.
+        Its outputs without ids and mask: tensors of all images, padded as the processor pads them, and token
+        types.
 
     Raises:
-        ImageError: If it refuses these images together.
-        UnsupportedModelError: If it makes other ids of the rows.
+        ImageError: If the images have different options, or the processor refuses them in one batch.
+        UnsupportedModelError: If the processor changes the ids.
     """
     state, native = processing.state, processing.native()
     images = [[state.store.get(ticket) for ticket in row] for row in tickets]
-    # How an image is processed in company, the native call sees by itself.
+    # `alone` says whether an image was its row's only one; the native call sees that in `images`.
     options = [dict(image.options) for row in images for image in row]
     options = [{name: value for name, value in each.items() if name != "alone"} for each in options]
     if any(each != options[0] for each in options):
@@ -119,10 +119,10 @@ def call_on_ids(
 
 
 def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str, Any]) -> None:
-    """Refuse tensors of which some have an entry for each row, and others for each row with images."""
+    """Refuse outputs if some have an entry for each row, and others only for each row with images."""
     with_images = sum(bool(row) for row in images)
     lengths = {len(value) for value in inputs.values() if isinstance(value, torch.Tensor)}
-    # As many images as rows: their numbers tell nothing.
+    # With as many images as rows, a length does not tell entries for images from entries for rows.
     if sum(map(len, images)) == len(images):
         return
     if lengths == {len(images), with_images} and with_images < len(images):
@@ -134,7 +134,7 @@ def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str,
 
 
 class _Tokenized:
-    """Stands for a tokenizer that has tokenized the rows of a batch.
+    """Stands in for a tokenizer: for the B texts of the batch, it returns ids that exist already.
 
     Args:
         tokenizer: Does everything else.
@@ -155,6 +155,6 @@ class _Tokenized:
     def __call__(self, text: Any, return_tensors: str | None = None, **kwargs: Any) -> BatchEncoding:
         if isinstance(text, str) or len(text) != len(self._rows["input_ids"]):
             return self._tokenizer(text, return_tensors=return_tensors, **kwargs)
-        # Where in the text a token is, some processors ask to count an image's tokens.
+        # Some processors count an image's tokens by where tokens lie in the text.
         encodings = self._tokenizer(list(text)).encodings
         return BatchEncoding(copy.deepcopy(self._rows), encodings, tensor_type=return_tensors)

@@ -1,4 +1,4 @@
-"""Rows that were encoded one by one: taken from the native processor, copied, and padded to a batch."""
+"""Takes rows that the native processor encoded one by one, copies them, and pads them to a batch."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ def pad_batch(
 
     Args:
         tokenizer: Pads the ids.
-        batch: Per output, B lists.
+        batch: B lists for each output.
         max_length: For `padding="max_length"`.
         padding: As tokenizers take it; False leaves the rows as they are.
         padding_side: "left" or "right"; the tokenizer's own if None.
@@ -47,7 +47,7 @@ def pad_batch(
 
 
 def copied(row: dict[str, Any]) -> dict[str, Any]:
-    """An encoded row with lists of its own, as padding changes them."""
+    """A copy of an encoded row with new lists, as padding changes lists in place."""
     return {key: list(values) for key, values in row.items()}
 
 

@@ -12,7 +12,7 @@ from .images.lru import ByteBoundedCache
 from .images.processed import ProcessedImage
 from .images.store import ImageStore
 from .images.stored import RowNote
-from .ticket_codec import TicketCodec
+from .tickets.in_ids import TicketCodec
 from .videos.native import Videos
 
 # A 13-tile InternVL image is 31 MB of float32 pixels: this holds the images of a large step.
@@ -23,18 +23,17 @@ class ProcessingState:
     """Family, store, caches and codec of one processing class.
 
     Args:
-        family: The model's row.
+        family: The model's family.
         store: Where images live.
         placeholder_id: The id of one image feature (`config.image_token_id`).
         placeholder_texts: Strings that no user text may contain.
         ordinary_ids: Ids that tickets inside ids may use.
         never_sampled: Ids of image and video placeholders.
-        opening: What conversations begin with after a bos that only the tokenizer writes.
-        placeholder: What the text of a prompt has in the place of one image.
+        placeholder: The string that the chat template writes for one image.
         one_image: The text of a prompt with one image.
-        whole: Ids come from the native `__call__` as a whole, which never asks `_process_images` for them.
-        video_id: The id of one video feature, where videos have one of their own.
-        video_placeholder: What the text of a prompt has in the place of one video; None if nothing has.
+        whole: True if the native `__call__` never calls `_process_images`, so that it must run as a unit.
+        video_id: The id of one video feature; None if the model has none, or it is the image's.
+        video_placeholder: The string that the chat template writes for one video; None if there is none.
         no_videos: Why the model takes no videos; "" if it does.
     """
 
@@ -46,7 +45,6 @@ class ProcessingState:
         placeholder_texts: tuple[str, ...],
         ordinary_ids: list[int],
         never_sampled: tuple[int, ...],
-        opening: str | None = None,
         *,
         placeholder: str,
         one_image: str,
@@ -60,11 +58,10 @@ class ProcessingState:
         self.placeholder_id = placeholder_id
         self.placeholder_texts = placeholder_texts
         self.never_sampled = never_sampled
-        self.opening = opening
         self.placeholder = placeholder
         self.one_image = one_image
         self.whole = whole
-        self.images_defaults: dict[str, dict[str, Any]] = {}  # by the image processor's settings
+        self.images_defaults: dict[str, dict[str, Any]] = {}  # by the native settings
         self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
         self.ids_tokenizer: Any = None  # made on first use
         self.video_id = video_id
@@ -93,7 +90,7 @@ class ProcessingState:
         return self
 
     def __getstate__(self) -> dict:
-        # Without what use leaves behind, so that `datasets` finds its cache again.
+        # Without what is cached on use: `datasets` hashes this state and must find its own cache again.
         return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None}
 
     def keep(self, ticket: int, note: RowNote) -> int:

@@ -1,4 +1,4 @@
-"""The image processor that trainers see: called, it gives tickets.
+"""The image processor that trainers see: a call of it returns tickets.
 
 Trainers of tools that return images call `processing_class.image_processor` on all images of a batch, and
 give the model what it returns. Everything else of it, attributes, settings and what is saved, is the native
@@ -19,11 +19,11 @@ class TicketingImageProcessor(Retyped):
 
     @classmethod
     def _members(cls, stock: type) -> dict[str, Any]:
-        # Beside the attributes, which it shares with the native one.
+        # A slot, because `bind` shares `__dict__` with the native image processor.
         return {"__slots__": ("_processing",)}
 
     def __call__(self, images: Any, *args: Any, return_tensors: Any = None, **kwargs: Any) -> BatchFeature:
-        """Tickets of images, in the order given; the native one is `processing_class.native()`'s.
+        """Tickets of images, in their order; `processing_class.native_image_processor` returns pixels.
 
         Args:
             images: One, a list, or lists of images.

@@ -1,9 +1,9 @@
 """The processing class: a checkpoint's own processor that is also shaped like a tokenizer.
 
 Trainers get from it the native text (same ids, same placeholder runs) and, in place of pixel
-tensors, tickets in the one layout that every TRL version slices by image (see `carriers`).
+tensors, tickets in the one layout that every TRL version slices by image (see `tickets.beside_ids`).
 
-Saved, it is the native processor: same files, same `processor_class`.
+It is saved as the native processor: same files, same `processor_class`.
 """
 
 import copy
@@ -15,7 +15,6 @@ from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
 from ..errors import ImageError
-from .carriers import pack, unpack
 from .conversation import (
     check_no_placeholder,
     fill_images,
@@ -24,10 +23,10 @@ from .conversation import (
     options_by_image,
     without_images,
 )
-from .deal_images import VideoTicket, load_row, media_by_row
+from .deal_images import load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .erase import erased
-from .ids_tokenizer import no_text
+from .ids.tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
 from .images.store import ImageStore
@@ -36,18 +35,20 @@ from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
 from .padding import copied, first_row, pad_batch
 from .state import ProcessingState
-from .ticket_codec import TicketCodec
+from .tickets.beside_ids import pack, unpack
+from .tickets.in_ids import TicketCodec
 from .tokenizer_shape import TokenizerShape
 from .tool_calling import enable_tools
 from .videos import tickets as video_tickets
+from .videos.request import VideoTicket
 
-# What tokenizers add on request; everything else a native processor returns stays inside.
+# Outputs that tokenizers add on request. `__call__` drops all others that a native processor returns.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
 
-if TYPE_CHECKING:  # what it finds in the class that it is mixed into
+if TYPE_CHECKING:  # the class that it is mixed into
     _StockProcessor = ProcessorMixin
 else:
     _StockProcessor = object
@@ -106,13 +107,13 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
             text: One string or a list of B strings.
             videos: None, or one list of videos (or None) per row; see `videos.request.ACCEPTED` for what a
                 video can be. Their tickets are written into the ids. A video in `images` is a dict
-                `{"video": ..., "fps": ...}`, and its ticket is carried as those of images are.
+                `{"video": ..., "fps": ...}`, and its ticket travels in `pixel_values`, as those of images.
             **kwargs: What the native processor takes. Without `return_tensors`, ids are lists.
 
         Returns:
             `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
             images `pixel_values` uint8 (N, 12), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
-            `carriers.unpack` reads them.
+            `tickets.beside_ids.unpack` reads them.
 
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
@@ -133,7 +134,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         before: tuple[str, list] | None = None
         for index, (row, media) in enumerate(zip(rows, row_media, strict=True)):
             store_video = partial(video_tickets.store_video, self, kwargs)
-            content = row, load_row(media, index, options[index], store_video)
+            content = row, load_row(media, index, options[index], self.load_rgb, store_video)
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
             encoded.append(copied(encoded[-1]) if repeated else self._encode_row(index, *content, kwargs))
@@ -141,7 +142,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         columns = {key: [row[key] for row in encoded] for key in encoded[0] if key != "tickets"}
         batch = pad_batch(self.tokenizer, columns, kwargs.get("max_length"), **padding)
         if images is not None or any(row["tickets"] for row in encoded):
-            # Also where all rows are empty: with an image column, TRL asks for pixel_values.
+            # Also if no row has an image: with an image column, TRL asks for pixel_values.
             batch |= pack([carried for row in encoded for carried in row["tickets"]])
         return batch
 
@@ -150,7 +151,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
         Content may be a string or blocks. An image block holds its image under `image`, `url`,
         `path`, `base64` or `image_url`, in any form `images.read.load_rgb` reads, and may have options of
-        this image alone (`images.options`). A text that is returned carries them, for `__call__`.
+        this image alone (`images.options`). If this returns a text, the text holds them for `__call__`.
 
         Raises:
             ImageError: If a text contains this model's placeholder, an image has an option that this family
@@ -185,8 +186,8 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
         Args:
             messages: A conversation. Image blocks without an image are filled from `images`; if
-                there are no blocks, the images go before the first user text. One that ends with an
-                assistant's message is encoded with its answer, for reward models.
+                there are no blocks, the images go before the first user text. A conversation that ends
+                with an assistant's message is encoded with its answer, for reward models.
             images: The images of the row, in order.
             videos: Its videos, in order, likewise for video blocks.
             **columns: JSON-like values (ground truth, ...) that travel with the row: inside the
@@ -218,7 +219,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         key = None if tickets else self._vlm.store.text_prompts.keep(self.codec.salt, ids, note)
         if answered:
             ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
-        # Asked by the ticket whose image is processed already, not by the one with the note.
+        # By these tickets, the images are processed already; by those that `keep` returns, not yet.
         lengths = [self.processed(ticket).tokens for ticket in tickets]
         ids = self.codec.write(ids, [self._vlm.keep(ticket, note) for ticket in tickets], lengths)
         checksum = self.codec.checksum(ids) if key is None else key
@@ -285,9 +286,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
     def _encode_row(self, index: int, text: str, media: list, kwargs: dict) -> dict[str, Any]:
         videos = [item for item in media if isinstance(item, VideoTicket)]
         images = [item for item in media if not isinstance(item, VideoTicket)]
-        opening = self._vlm.opening
-        if opening and text.startswith(opening) and not kwargs.get("add_special_tokens", True):
-            kwargs = kwargs | {"add_special_tokens": True}  # see `chat_template.opening_after_bos`
         try:
             if media or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.
@@ -315,7 +313,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         if images and self._vlm.whole:
             tickets = self.put_images(images, images_kwargs_merged(self, kwargs))
         elif images:
-            # Native processors may put what stands for videos among what stands for images.
+            # Native processors may return the tickets of videos among those of images.
             of_videos = {video.ticket for video in videos}
             tickets = [ticket for ticket in out["pixel_values"][:, 0].tolist() if ticket not in of_videos]
         waiting = iter(tickets)

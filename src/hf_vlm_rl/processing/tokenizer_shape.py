@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .ids_tokenizer import WRONG_KIND, IdsTokenizer, make_ids_tokenizer
+from .ids.tokenizer import WRONG_KIND, IdsTokenizer, make_ids_tokenizer
 
 
 def _from_tokenizer(name: str) -> property:
@@ -46,7 +46,7 @@ class TokenizerShape:
     vocab_size = _from_tokenizer("vocab_size")
 
     def as_tokenizer(self) -> IdsTokenizer:
-        """A tokenizer for trainers that know only texts and ids, made once; see `ids_tokenizer`.
+        """A tokenizer for trainers that know only texts and ids, made once; see `ids.tokenizer`.
 
         Raises:
             UnsupportedModelError: If the model's prompts attend in both directions (PaliGemma).
@@ -57,7 +57,7 @@ class TokenizerShape:
 
     @property
     def backend_tokenizer(self) -> Any:
-        """Not of a processor; trainers that ask for it take `as_tokenizer`.
+        """A processor has none; trainers that ask for one take `as_tokenizer`.
 
         Raises:
             AttributeError: Always.

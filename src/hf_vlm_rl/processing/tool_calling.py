@@ -17,7 +17,7 @@ from .chat_template import end_of_turn
 _NAME, _ARGUMENT, _VALUE, _SAID = "namesentinel", "keysentinel", "valuesentinel", "saidsentinel"
 _CALL = {"type": "function", "function": {"name": _NAME, "arguments": {_ARGUMENT: _VALUE}}}
 
-# Whether the template takes a system turn is written into it: functions are then listed there.
+# `enable_tools` writes into it whether the template takes a system turn: functions are then listed there.
 _PRELUDE = resources.files(__package__).joinpath("tool_calls.jinja")
 
 
@@ -59,7 +59,7 @@ def _conversation(*blocks: dict) -> list[dict]:
 
 
 def _writes_tools(processing: Any) -> bool:
-    """Whether the template writes a call, what a tool says, and an image in it."""
+    """Whether the template writes a call, a tool's answer, and an image inside that answer."""
     try:
         text = processing.apply_chat_template(_conversation({"type": "image"}), tokenize=False)
     except (jinja2.TemplateError, TypeError):
@@ -91,7 +91,7 @@ def _response_template(processing: Any) -> dict[str, Any]:
     """How transformers' `parse_response` reads an answer: its text, and its calls."""
     user = [{"role": "user", "content": [{"type": "text", "text": _SAID}]}]
     text = processing.apply_chat_template(user, tokenize=False, add_generation_prompt=True)
-    # Where nothing announces an answer, it begins behind the end of the turn before.
+    # If the template writes nothing before an answer, the answer begins where the user's turn ends.
     asked = processing.apply_chat_template(user, tokenize=False, add_generation_prompt=False)
     announced = text[len(asked) :] if text.startswith(asked) else ""
     anchor = announced.strip() or text[text.rindex(_SAID) + len(_SAID) :].strip()

@@ -1,10 +1,12 @@
-"""Rows of a dataset in TRL's columns, as what the model and the reward functions get."""
+"""From a dataset's row in TRL's columns to what the model and the reward functions get."""
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import jinja2
 
 from ..errors import DataError, ImageError
 from .conversation import fill_images
@@ -16,12 +18,12 @@ COLUMNS = ("prompt", "completion", "completion_ids")
 
 @dataclass(frozen=True)
 class Row:
-    """A row that waits for its completions.
+    """A dataset's row, before its completions are sampled.
 
     Attributes:
-        index: In the dataset.
+        index: Its index in the dataset.
         prompt: A string, or messages with the images in their blocks.
-        columns: What reward functions get besides.
+        columns: The columns that reward functions get besides prompt and completion.
     """
 
     index: int
@@ -29,7 +31,7 @@ class Row:
     columns: dict[str, Any]
 
     def completion(self, text: str) -> Any:
-        """A completion in the form of the prompt."""
+        """A completion in the form of the prompt: a string, or messages."""
         return text if isinstance(self.prompt, str) else [{"role": "assistant", "content": text}]
 
     @property
@@ -46,7 +48,7 @@ class Encoded:
 
     Attributes:
         input_ids: L ids.
-        tickets: Those of its N images, as `carriers.pack` makes them; None without images.
+        tickets: The tickets of its N images, as `tickets.beside_ids.pack` makes them; None without images.
     """
 
     input_ids: list[int]
@@ -60,7 +62,7 @@ class Encoded:
 
 
 def read(index: int, row: Mapping[str, Any]) -> Row:
-    """A dataset's row.
+    """Read a dataset's row.
 
     Raises:
         DataError: If it has no prompt; names the row.
@@ -72,7 +74,7 @@ def read(index: int, row: Mapping[str, Any]) -> Row:
 
 
 def encode(processing: Any, index: int, row: Mapping[str, Any]) -> Encoded:
-    """A dataset's row through the processing class.
+    """Tokenize a dataset's row with the processing class.
 
     Raises:
         DataError: If it cannot be encoded; names the row.
@@ -85,11 +87,13 @@ def encode(processing: Any, index: int, row: Mapping[str, Any]) -> Encoded:
 
 @contextmanager
 def naming_row(index: int) -> Iterator[None]:
-    """Errors inside name the row by its index in the dataset."""
+    """A context whose errors name the row by its index in the dataset."""
     try:
         yield
-    except ImageError as error:  # the processing class counts from 0: it saw one row
+    except ImageError as error:  # the processing class got this row alone and calls it 0
         raise error.at_row(index) from error
+    except jinja2.TemplateError as error:
+        raise DataError(f"Row {index}: the chat template refuses its messages: {error}") from error
     except ValueError as error:
         raise DataError(f"Row {index}: {error}") from error
 
@@ -97,7 +101,7 @@ def naming_row(index: int) -> Iterator[None]:
 def conversation(
     row: Mapping[str, Any], column: str = "prompt", read_image: Callable[[Any], Any] = lambda image: image
 ) -> tuple[Any, list]:
-    """What a row says, with its images in place.
+    """The text or messages of a row, with its images in place.
 
     Args:
         row: In TRL's columns.
@@ -128,13 +132,13 @@ def conversation(
 
 
 def tokenize(processing: Any, prompt: Any, images: list, **template: Any) -> Mapping[str, Any]:
-    """A prompt through the processing class, as TRL's trainers call it.
+    """Tokenize a prompt with the processing class, called as TRL's trainers call it.
 
     Args:
         processing: The processing class.
-        prompt: What `conversation` gives; it may end with the beginning of an answer.
-        images: Of a prompt that is a string.
-        **template: For the chat template.
+        prompt: What `conversation` returns; it may end with the beginning of an answer.
+        images: The images of a prompt that is a string.
+        **template: Arguments of the chat template.
 
     Returns:
         A batch of one row.

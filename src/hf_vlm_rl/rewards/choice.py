@@ -1,15 +1,16 @@
 """Choices: of a list of names, yes or no, the letters of options."""
 
 import difflib
-import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import regex
+
 from .base import AnswerReward
 from .columns import as_text, as_texts
-from .completions import words
+from .completions import NEGATION, asserted, words
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,12 @@ class ChoiceReward(AnswerReward):
     """1 if the answer names the right one of a list of choices, and no other.
 
     Names are found as whole words anywhere in the answer, whatever their case, accents, apostrophes and
-    punctuation; where names overlap ("Coca-Cola", "Coca-Cola Zero") the longest counts.
+    punctuation; where names overlap ("Coca-Cola", "Coca-Cola Zero") the longest counts. A name up to a denial
+    does not count ("not Gap", see `asserted`), unless the choice itself says "no" or "not".
 
     Columns: `answer`: a choice or an alias.
     Range: 0 or 1.
-    Malformed: 0, for an answer that names no choice or several.
+    Malformed: 0, for an answer that names no choice or several, or denies the one that it names.
 
     Args:
         choices: The names, two or more.
@@ -70,7 +72,14 @@ class ChoiceReward(AnswerReward):
 
     def parse_answer(self, answer: str) -> str | None:
         """The one choice that the answer names, as in `choices`."""
-        spoken, named, position = tuple(words(answer)), set(), 0
+        named = self._named(answer)
+        if len(named) != 1:
+            return None
+        (choice,) = named
+        return choice if NEGATION.search(choice) or named == self._named(asserted(answer)) else None
+
+    def _named(self, text: str) -> set[str]:
+        spoken, named, position = tuple(words(text)), set(), 0
         while position < len(spoken):
             names = self._names.get(spoken[position : position + 1], {})
             fits = [name for name in names if spoken[position : position + len(name)] == name]
@@ -78,19 +87,26 @@ class ChoiceReward(AnswerReward):
             if longest is not None:
                 named.add(names[longest])
             position += len(longest or (1,))
-        return named.pop() if len(named) == 1 else None
+        return named
 
 
 _YES_NO = {"yes": True, "true": True, "no": False, "false": False}
+_VERDICT = regex.compile(
+    r"(?i)(?<![\p{L}\p{M}])(yes|true|no|false)(?![\p{L}\p{M}])([^\S\n]*+(?![\p{L}\p{N}]))?+"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class YesNoReward(AnswerReward):
     """1 if the answer says yes or no, rightly.
 
+    "yes" counts anywhere; "no", "true" and "false" count where no word follows: "No, it is red" and not "no
+    doubt". All of these words must agree. A denial ("not", "never", "wrong") may stand only behind "no" and
+    "false".
+
     Columns: `answer`: a bool, "yes" or "no" (also "true", "false").
     Range: 0 or 1.
-    Malformed: 0, for an answer with neither word, or with both.
+    Malformed: 0, for any other answer.
     """
 
     def target(self, value: Any) -> bool:
@@ -103,8 +119,13 @@ class YesNoReward(AnswerReward):
 
     def parse_answer(self, answer: str) -> bool | None:
         """What the answer says."""
-        meanings = {_YES_NO[word] for word in words(answer) if word in _YES_NO}
-        return meanings.pop() if len(meanings) == 1 else None
+        verdicts = list(_VERDICT.finditer(answer))
+        meanings = {_YES_NO[verdict[1].lower()] for verdict in verdicts}
+        if len(meanings) != 1 or not any(v[2] is not None or v[1].lower() == "yes" for v in verdicts):
+            return None
+        (meaning,) = meanings
+        denied = NEGATION.search(answer, endpos=None if meaning else verdicts[0].start())
+        return None if denied else meaning
 
 
 # A letter of a script that puts spaces between words: "B" stands alone in "选B" and not in "AB".
@@ -113,15 +134,17 @@ _END = rf"(?!{_SPACED}|['\u2019])"
 # A letter that is marked as an option: (B), **B**, \boxed{B}, $B$, B), B., B:, "b. a cat", "option b",
 # "answer is B", "Answer: b", "选B", "答案是B". After "answer", "a" and "I" before a word are words.
 # Each alternative is of bounded length: linear time.
-_MARKED = re.compile(
+_MARKED = regex.compile(
     rf"(?<!{_SPACED})\(([A-Za-z])\)|\*\*([A-Za-z])\*\*|\\boxed\{{([A-Za-z])\}}|\$([A-Z])\$"
     rf"|(?<!{_SPACED})(?<!\.)([A-Z])(?:\)|[.:](?=\s|$))|\A([a-z])[.:)](?=\s)"
     rf"|(?i:\b(?:option|choice):?)\s([A-Za-z]){_END}"
     rf"|(?i:\banswer(?:\sis)?:?)\s([B-HJ-Zb-hj-z]|A|[aI](?!\s\w)){_END}"
     rf"|(?<!\u4e0d)(?:\u9009\u9879?|\u7b54\u6848[\u662f\u4e3a]?):?\s?([A-Za-z]){_END}"
 )
+# An answer that begins with an option; what follows is its text.
+_OPTION = regex.compile(r"\(?[A-Za-z][.:)](?=\s)")
 # "A" and "I" before a word are words themselves.
-_ALONE = re.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z])){_END}")
+_ALONE = regex.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z])){_END}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +153,8 @@ class MultipleChoiceReward(AnswerReward):
 
     A letter counts where it is the whole answer or marked, as in `(B)`, `B.`, `**B**`, `\boxed{B}`,
     "option b", "answer is B", "答案是B"; else where it stands alone. With `options`, the text of an option
-    stands for its letter.
+    stands for its letter. Letters up to a denial do not count ("B (not A)", see `asserted`), but for a letter
+    that the answer begins with, marked as in "B. Not a cat": the text of its option follows.
 
     Columns: `answer`: a letter from A to Z; if named, `options`: the row's list of options.
     Range: 0 or 1.
@@ -178,8 +202,10 @@ def _letter(answer: str) -> str | None:
     bare = answer.strip(" \t\n().:*$\u3002")
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
         return bare.upper()
-    letters = {letter.upper() for match in _MARKED.findall(answer) for letter in match if letter}
-    letters = letters or set(_ALONE.findall(answer))
+    option = _OPTION.match(answer)
+    text = (option[0] if option else "") + asserted(answer[option.end() if option else 0 :])
+    letters = {letter.upper() for match in _MARKED.findall(text) for letter in match if letter}
+    letters = letters or set(_ALONE.findall(text))
     return letters.pop() if len(letters) == 1 else None
 
 

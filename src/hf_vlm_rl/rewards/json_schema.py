@@ -1,6 +1,7 @@
 """Answers in JSON that must fit a schema."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,8 +14,8 @@ from .completions import extract_answer, strip_fence
 class JSONSchemaReward(RowReward):
     """1 if the answer is JSON that fits a schema, bare or in a code fence.
 
-    Needs jsonschema. NaN and Infinity are no JSON. A `pattern` or `uniqueItems` of the schema runs on what
-    the model wrote, at its own cost.
+    Needs jsonschema. NaN and Infinity are no JSON, and numbers of 1e309 and more, which no float holds, are
+    not read. A `pattern` or `uniqueItems` of the schema runs on what the model wrote, at its own cost.
 
     Columns: none.
     Range: 0, `parsed` or 1.
@@ -35,14 +36,7 @@ class JSONSchemaReward(RowReward):
     tag: str | None = "answer"
 
     def __post_init__(self) -> None:
-        jsonschema = need("jsonschema", "jsonschema")
-        try:
-            jsonschema.validators.validator_for(self.schema).check_schema(self.schema)
-        except jsonschema.SchemaError as error:
-            raise ValueError(
-                f"Got a schema that is none: {error.message} at {error.json_path}. Expected a JSON schema."
-            ) from error
-        _check_references(self.schema)
+        _check(self.schema)
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """Every row counts."""
@@ -51,7 +45,8 @@ class JSONSchemaReward(RowReward):
     def parse(self, text: str) -> tuple[Any] | None:
         """The decoded JSON, in a tuple, as it may be null."""
         try:
-            return (json.loads(strip_fence(extract_answer(text, self.tag)), parse_constant=_refuse),)
+            answer = strip_fence(extract_answer(text, self.tag))
+            return (json.loads(answer, parse_constant=_refuse, parse_float=_finite, parse_int=_finite),)
         except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
             return None
 
@@ -67,24 +62,51 @@ class JSONSchemaReward(RowReward):
         return 1.0 if fits else self.parsed
 
 
-def _check_references(schema: Mapping[str, Any]) -> None:
+def _check(schema: Mapping[str, Any]) -> None:
+    """Refuse what is no schema, in the whole and in each part that it refers to."""
     referencing, drafts = need("referencing", "jsonschema"), need("referencing.jsonschema", "jsonschema")
-    resource = referencing.Resource.from_contents(schema, default_specification=drafts.DRAFT202012)
-    resolver = referencing.Registry().with_resource("", resource).resolver()
-    parts: list[Any] = [schema]
+    dialect = drafts.specification_with(schema.get("$schema", ""), default=drafts.DRAFT202012)
+    _check_form(schema, schema)
+    whole = dialect.create_resource(schema)
+    parts, seen = [(whole, referencing.Registry().resolver_with_root(whole))], {id(schema)}
     while parts:
-        part = parts.pop()
-        reference = part.get("$ref") if isinstance(part, Mapping) else None
-        if isinstance(reference, str):
+        part, resolver = parts.pop()
+        # A part with an `$id` of its own is where the references inside it begin.
+        parts += [(inner, resolver.in_subresource(inner)) for inner in part.subresources()]
+        for key in ("$ref", "$dynamicRef"):
+            reference = part.contents.get(key) if isinstance(part.contents, Mapping) else None
+            if reference is None:
+                continue
             try:
-                resolver.lookup(reference)
+                found = resolver.lookup(reference)
             except referencing.exceptions.Unresolvable as error:
                 raise ValueError(
                     f"Got a schema with the reference {reference!r}, which is not in it. Expected '#/...' "
                     "and what it names inside the schema."
                 ) from error
-        parts += part.values() if isinstance(part, Mapping) else part if isinstance(part, list) else ()
+            if id(found.contents) not in seen:
+                seen.add(id(found.contents))
+                _check_form(found.contents, schema)
+                parts.append((dialect.create_resource(found.contents), found.resolver))
+
+
+def _check_form(part: Any, schema: Mapping[str, Any]) -> None:
+    jsonschema = need("jsonschema", "jsonschema")
+    validator = jsonschema.validators.validator_for(schema)
+    try:
+        validator.check_schema(part, format_checker=validator.FORMAT_CHECKER)
+    except jsonschema.SchemaError as error:
+        raise ValueError(
+            f"Got a schema that is none: {error.message} at {error.json_path}. Expected a JSON schema."
+        ) from error
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+def _finite(number: str) -> int | float:
+    """A number that a float can hold, as comparisons of the schema need it."""
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number:.40} is too large")
+    return value if "." in number or "e" in number.lower() else int(number)

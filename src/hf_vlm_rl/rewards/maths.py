@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .base import AnswerReward
 from .columns import as_text
-from .completions import extract_answer
+from .completions import asserted, extract_answer
 from .math_process import ask
 
 # A final answer is short; parsers and simplification are not linear.
@@ -18,8 +18,9 @@ class MathReward(AnswerReward):
     r"""1 if the answer equals the right one as mathematics, by math-verify.
 
     Needs math-verify. The answer is LaTeX or plain, `\boxed{...}` or not; of several boxes the last counts.
-    One that is written like the right one is right, whatever it says. Others are compared in a process of
-    their own: one that takes longer than 5 seconds, as `\Gamma(10^9)`, is wrong, in every thread.
+    One that is written like the right one is right, whatever it says. Others are not read up to a denial
+    ("not 5", see `asserted`), and are compared in a process of their own: one that takes longer than 5
+    seconds, as `\Gamma(10^9)`, is wrong, in every thread.
 
     Columns: `answer`: LaTeX, or a number.
     Range: 0 or 1.
@@ -33,7 +34,7 @@ class MathReward(AnswerReward):
 
     def parse_answer(self, answer: str) -> str | None:
         """The answer out of its box, if it is mathematics."""
-        answer = _unboxed(answer)
+        answer = asserted(_unboxed(answer)).strip()
         return answer if 0 < len(answer) <= _MAX_CHARS and ask("reads", answer) else None
 
     def parse_for(self, text: str, target: str) -> str | None:

@@ -1,81 +1,68 @@
-"""Numbers in text: measurements and counts."""
+"""Numbers in answers: measurements and counts."""
 
 import math
-import re
-import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
+import regex
+
 from .base import AnswerReward
 from .columns import as_number
+from .completions import NEGATION, asserted
+from .written_numbers import Quantity, read_numbers
 
-# Possessive quantifiers and the look-behind: each number is tried once, in linear time. What goes on with
-# more digits is no number: versions, decimal commas, more than 15 digits. Nor is a factorial: 5! is not 5.
-_END = r"(?![.,]?\d|!)"
-_DIGITS = rf"(?:\d{{1,3}}(?:,\d{{3}})++|\d{{1,15}}+)(?:\.\d{{1,15}}+)?(?:[eE][-+]?\d{{1,3}}+)?{_END}"
-_NUMBER = re.compile(
-    rf"(?<![\w.,])(?P<sign>[-+])?(?:[$\u20ac\u00a3\u00a5]\s?)?(?P<value>{_DIGITS}|\.\d{{1,15}}+{_END})"
-    rf"(?:\s?/\s?(?P<over>{_DIGITS}))?(?:\s?(?P<unit>%|\u00b0?[^\W\d_]{{1,12}}+))?"
+_TO_NINETEEN = """zero one two three four five six seven eight nine ten
+eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+# Words that make another number of the ones beside them. Alone they are no numbers.
+_JOINING = "half quarter point plus minus negative times or to"
+_LARGE = "thousand million billion trillion dozen"
+
+
+def _name(number: int) -> str:
+    """A number below 1,000 in words, as "two hundred twenty one"."""
+    if number < 20:
+        return _TO_NINETEEN.split()[number]
+    if number < 100:
+        tens, ones = divmod(number, 10)
+        name, rest = _TENS.split()[tens - 2], ones
+    else:
+        hundreds, rest = divmod(number, 100)
+        name = f"{_name(hundreds)} hundred"
+    return f"{name} {_name(rest)}" if rest else name
+
+
+_COUNTS = {_name(number): number for number in range(1_000)}
+_WORDS = "|".join(f"{_TO_NINETEEN} {_TENS} hundred {_LARGE} {_JOINING}".split())
+_IN_WORDS = regex.compile(
+    rf"(?i)(?<![\p{{L}}-])(?:{_WORDS})(?:(?:[ -]|,? and )(?:a )?(?:{_WORDS})(?!\p{{L}}))*+(?!-?\p{{L}})"
 )
-_UP_TO_TEN = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
-_TO_TWENTY = ("eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen")
-_WORDS = (*_UP_TO_TEN, *_TO_TWENTY, "nineteen", "twenty")
-_COUNTS = {word: number for number, word in enumerate(_WORDS)} | {"none": 0}
-_WORD = re.compile(r"[^\W\d_]+")
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A number and what stands behind it.
-
-    Attributes:
-        value: The number; of "12 %" it is 12.
-        unit: The word behind it, or "%", or "".
-    """
-
-    value: float
-    unit: str = ""
-
-
-def parse_quantities(text: str) -> list[Quantity]:
-    """The numbers in a text, in order.
-
-    Understood are signs, decimals, thousands with commas, exponents, fractions (1/2), currency signs before
-    and a unit behind. A comma is never a decimal point; "5!" is a factorial and no number.
-    """
-    text = unicodedata.normalize("NFKC", text).replace("\u2212", "-").replace("\u2044", "/")
-    quantities = []
-    for match in _NUMBER.finditer(text):
-        value = float(match["value"].replace(",", ""))
-        over = match["over"]
-        if over is not None:
-            divisor = float(over.replace(",", ""))
-            if divisor == 0:
-                continue
-            value /= divisor
-        if math.isfinite(value):
-            quantities.append(Quantity(-value if match["sign"] == "-" else value, match["unit"] or ""))
-    return quantities
+_NONE = regex.compile(r"(?i)(?:^|\s)none\W*$")
 
 
 @dataclass(frozen=True, kw_only=True)
 class NumericReward(AnswerReward):
     """1 if the last number of the answer is the right one, within a tolerance.
 
+    `written_numbers` says which numbers are read; a last one outside its grammar makes the answer malformed.
     A percent sign on one side only is read both ways: "12 %" is right for 12 and for 0.12. Of other units,
-    two that differ are wrong; a missing one is fine. "5!" is a factorial: no number, and not 5.
+    two that differ are wrong; one may be missing, unless it changes the value, as in "5k". Text up to a
+    denial is not read ("not 5"), see `asserted`.
 
     Columns: `answer`: a number, or a text with one, such as "12.5 km".
     Range: 0 or 1.
-    Malformed: 0, for an answer without a number.
+    Malformed: 0, for an answer whose last number is outside the grammar, or without one.
 
     Args:
         rel_tol: Tolerance relative to the right number; 0.05 is the field's for charts.
         abs_tol: Absolute tolerance.
+        decimal_comma: In answers and in strings of the column, commas are decimal and points stand between
+            thousands, as in German or Spanish.
     """
 
     rel_tol: float = 1e-6
     abs_tol: float = 1e-9
+    decimal_comma: bool = False
 
     def __post_init__(self) -> None:
         if not (0 <= self.rel_tol < math.inf and 0 <= self.abs_tol < math.inf):
@@ -85,24 +72,24 @@ class NumericReward(AnswerReward):
         """The right quantity."""
         if not isinstance(value, str):
             return Quantity(as_number(value))
-        quantities = parse_quantities(value)
-        if len(quantities) != 1:
+        numbers = read_numbers(value, self.decimal_comma)
+        if len(numbers) != 1 or numbers[0] is None:
             raise ValueError("a number, or a text with one number, such as '12.5 km'")
-        return quantities[0]
+        return numbers[0]
 
     def parse_answer(self, answer: str) -> Quantity | None:
         """The last number of the answer."""
-        quantities = parse_quantities(answer)
-        return quantities[-1] if quantities else None
+        numbers = read_numbers(asserted(answer), self.decimal_comma)
+        return numbers[-1] if numbers else None
 
     def score(self, parsed: Quantity, target: Quantity) -> float:
         """1 or 0."""
-        units = {parsed.unit.lower(), target.unit.lower()} - {""}
-        if len(units) > 1:
-            return 0.0
         values = [parsed.value]
-        if "%" in (parsed.unit, target.unit) and parsed.unit != target.unit:
-            values.append(parsed.value / 100 if parsed.unit else parsed.value * 100)
+        if parsed.unit != target.unit:
+            if (parsed.unit and target.unit) or parsed.scales or target.scales:
+                return 0.0
+            if "%" in (parsed.unit, target.unit):
+                values.append(parsed.value / 100 if parsed.unit else parsed.value * 100)
         return float(any(self._close(value, target.value) for value in values))
 
     def _close(self, value: float, target: float) -> bool:
@@ -113,9 +100,13 @@ class NumericReward(AnswerReward):
 class CountReward(AnswerReward):
     """How well the last number of the answer counts.
 
+    Numbers are read as by `NumericReward`, and in English words below one thousand. An answer whose last
+    number in digits and last number in words differ is malformed. "none" at the end of an answer without
+    numbers is 0.
+
     Columns: `answer`: a whole number, 0 or more.
     Range: 0 or 1; with `partial`, [0, 1]: 1 - |error| / max(right, 1), at least 0.
-    Malformed: 0, for an answer without a whole number. English words up to twenty count.
+    Malformed: 0, for an answer whose last number is outside the grammar or no whole number, or without one.
 
     Args:
         partial: Credit for near misses.
@@ -131,12 +122,10 @@ class CountReward(AnswerReward):
         return int(number)
 
     def parse_answer(self, answer: str) -> int | None:
-        """The last whole number of the answer; if there are no digits, the last number word."""
-        quantities = parse_quantities(answer)
-        if quantities:
-            value = quantities[-1].value
-            return int(value) if value.is_integer() and value >= 0 else None
-        counts = [_COUNTS[word] for word in _WORD.findall(answer.lower()) if word in _COUNTS]
+        """The last whole number of the answer, in digits or words."""
+        if (none := _NONE.search(answer)) and not NEGATION.search(answer, 0, none.start()):
+            return None if _counts(answer) else 0
+        counts = _counts(asserted(answer))
         return counts[-1] if counts else None
 
     def score(self, parsed: int, target: int) -> float:
@@ -144,6 +133,27 @@ class CountReward(AnswerReward):
         if not self.partial:
             return float(parsed == target)
         return max(0.0, 1 - abs(parsed - target) / max(target, 1))
+
+
+def _counts(text: str) -> list[int | None]:
+    """The numbers in digits, else those in words, in order; None for malformed ones."""
+    digits = [
+        int(number.value) if number and number.value.is_integer() and _is_count(number) else None
+        for number in read_numbers(text)
+    ]
+    names = [_plain(match[0]) for match in _IN_WORDS.finditer(text)]
+    spoken = [_COUNTS.get(name) for name in names if not set(name.split()) <= set(_JOINING.split())]
+    if digits and spoken and digits[-1:] != spoken[-1:]:
+        return [None]
+    return digits or spoken
+
+
+def _is_count(number: Quantity) -> bool:
+    return number.value >= 0 and number.unit != "%" and not number.scales
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", " ").replace(",", "").replace(" and ", " ")
 
 
 numeric_reward = NumericReward()

@@ -11,8 +11,8 @@ from peft.utils import AuxiliaryTrainingWrapper
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput
 
-from ..policy.lora import lora_config
 from ..policy.policy import VLMPolicy
+from ..policy.trained.lora import lora_config
 
 NAME = "critic"
 

@@ -18,7 +18,7 @@ from transformers.conversion_mapping import (
 from transformers.modeling_outputs import SequenceClassifierOutputWithPast
 
 from ..families import VLMFamily
-from ..policy.lora import lora_config
+from ..policy.trained.lora import lora_config
 from ..processing.tokenizer import VLMTokenizer
 
 SUFFIX = "ForConditionalGeneration"
@@ -64,7 +64,7 @@ class VLMScored(_StockModel):
         return self.processing_class.state.family
 
     def lora_config(self, r: int = 16, target: Any = "language", **peft_kwargs: Any) -> "LoraConfig":
-        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `policy.lora.lora_config`."""
+        """A `peft.LoraConfig` that trains adapters and the whole `score`; see `trained.lora.lora_config`."""
         return lora_config(
             self, r, target, **{"task_type": "SEQ_CLS", "modules_to_save": ["score"]} | peft_kwargs
         )

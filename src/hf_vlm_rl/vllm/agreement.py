@@ -1,6 +1,7 @@
-"""Whether vLLM computes what the policy computes, asked once for each engine.
+"""Whether vLLM computes what the policy computes, asked at some rollouts.
 
-Equal prompts do not make equal models: an engine may implement a class otherwise than transformers does.
+Equal prompts do not make equal models: an engine may implement a class otherwise than transformers does, or
+not have got the weights that were trained since.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ import torch
 from ..errors import UnsupportedModelError
 from ..policy.eval_mode import evaluating
 from ..policy.ranks import is_sharded
-from ..processing.carriers import pack
+from ..processing.tickets.beside_ids import pack
 from .prompts import EnginePrompt
 
 # Mean difference of log-probs: rounding to bfloat16 makes hundredths, another prompt or model 1 and more.
@@ -84,5 +85,6 @@ def check_agreement(
         raise UnsupportedModelError(
             f"Row {row}: vLLM's log-probs differ by {difference:.2g} a token from those of the policy, for "
             f"the same prompt with {len(prompt.images)} images. Expected less than {most}: vLLM computes "
-            "another model. Update vLLM, or set use_vllm=False; docs/vllm.md says which families were run."
+            "another model. Update vLLM, or set use_vllm=False; docs/vllm.md says which families were run. "
+            "If earlier rollouts agreed, vLLM did not get the weights of the last update."
         )

@@ -5,12 +5,13 @@ the others those of a smaller vocabulary. The trainer's forward knows no bias, s
 the log-prob that a biased placeholder still has, the probability follows that it would have had without.
 """
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..errors import ImageError
+from ..errors import ImageError, UnsupportedModelError
 
 # The lowest that vLLM takes. As a difference of logits, e^-100 is no probability.
 BIAS = -100.0
@@ -32,11 +33,14 @@ def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any])
             "placeholders, and vLLM takes one request. Remove logprobs and logprob_token_ids."
         )
     bias = {int(token): value for token, value in (given.get("logit_bias") or {}).items()}
+    # A server counts the sampled token among those it was asked for, and leaves the last of these out.
+    last = next(token for token in itertools.count() if token not in placeholder_ids)
+    asked = [*placeholder_ids, last]
     return {
         **given,
         "logit_bias": bias | dict.fromkeys(placeholder_ids, BIAS),
-        "logprob_token_ids": list(placeholder_ids),
-        "logprobs": len(placeholder_ids),  # vLLM wants both to agree
+        "logprob_token_ids": asked,
+        "logprobs": len(asked),  # vLLM wants both to agree
     }
 
 
@@ -74,6 +78,7 @@ def sampled_logprobs(
 
     Raises:
         ImageError: If a placeholder was sampled all the same.
+        UnsupportedModelError: If vLLM did not say what it was asked for.
     """
     sampled = []
     for position, (token, values, names) in enumerate(zip(completion, logprobs, tokens, strict=True)):
@@ -86,9 +91,15 @@ def sampled_logprobs(
             )
         known = dict(zip(names, values, strict=True))
         value = known[token]
+        if missing := [each for each in placeholder_ids if each not in known]:
+            raise UnsupportedModelError(
+                f"Row {row}: vLLM gave no log-probs of the placeholders {missing} beside token {position} "
+                "of a completion. Expected all that it was asked for: use vLLM 0.27 or newer, and start "
+                "a server with --max-logprobs -1."
+            )
         if value is not None and temperature > 0:
             # None and -inf: cut off by top_k, top_p or min_p, and then the ratio is the cut's as well.
-            biased = [known.get(each) for each in placeholder_ids]
+            biased = [known[each] for each in placeholder_ids]
             odds = sum(math.exp(each - BIAS / temperature) for each in biased if each is not None)
             value -= math.log1p(odds)
         sampled.append(value)

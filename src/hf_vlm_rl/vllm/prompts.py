@@ -12,10 +12,10 @@ from typing import Any
 import PIL.Image
 
 from ..errors import ImageError
-from ..processing.carriers import unpack
 from ..processing.conversation import has_video
 from ..processing.images.options import note_options, unmarked
 from ..processing.images.stored import StoredImage, StoredVideo
+from ..processing.tickets.beside_ids import unpack
 from ..processing.tokenizer import VLMTokenizer
 
 NO_VIDEOS = (
@@ -100,10 +100,9 @@ def _image(stored: StoredImage) -> PIL.Image.Image:
 
 def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:
     """The ids of a rendered prompt, with special tokens where `apply_chat_template` has them."""
-    bos, opening = processing.tokenizer.bos_token, processing.state.opening
+    bos = processing.tokenizer.bos_token
     written = bos is not None and text.startswith(bos)
-    special = not written or (opening is not None and text.startswith(opening))
-    return processing.tokenizer(text, add_special_tokens=special)["input_ids"]
+    return processing.tokenizer(text, add_special_tokens=not written)["input_ids"]
 
 
 def check_same_prompts(

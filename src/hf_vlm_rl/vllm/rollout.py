@@ -13,11 +13,13 @@ from .placeholders import never_sampled, sampled_logprobs
 from .prompts import EnginePrompt, check_same_prompts, encode_prompts
 from .server import ask_server, reset_server
 
-# Engines that were checked and know the policy's image options.
-_ready: weakref.WeakSet[Any] = weakref.WeakSet()
+# Engines that were checked and know the policy's image options, and how many rollouts they have made.
+_rollouts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
 
-def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> dict[str, list]:
+def vllm_rollout(
+    prompts: Sequence[str | Sequence[Mapping]], trainer: Any, compare_every: int = 20
+) -> dict[str, list]:
     """Sample completions with TRL's vLLM, from the prompts that the policy trains on.
 
     `GRPOTrainer(..., rollout_func=vllm_rollout, args=GRPOConfig(use_vllm=True, ...))`. TRL synchronizes the
@@ -26,6 +28,9 @@ def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> di
     Args:
         prompts: B prompts, images inside; each stands there once for each of its completions.
         trainer: Of a policy, with `use_vllm=True`.
+        compare_every: vLLM's log-probs of one completion are compared with the policy's at the first rollout,
+            at the second, which is the first with weights that were sent, and then at each so many-th, >= 1:
+            `rollout_func=functools.partial(vllm_rollout, compare_every=5)`.
 
     Returns:
         `prompt_ids`: B lists, images expanded. `completion_ids`: B lists. `logprobs`: B lists of the sampled
@@ -35,13 +40,15 @@ def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> di
         ImageError: If vLLM saw another prompt than the policy, or refuses one. The message names the row.
         ImportError: If vLLM's version is none of those that TRL works with.
         UnsupportedModelError: If vLLM loaded another kind of model, or computes another.
-        ValueError: If the trainer's settings cannot be served.
+        ValueError: If the trainer's settings cannot be served, or `compare_every` is no such number.
     """
+    if compare_every < 1:
+        raise ValueError(f"Got {compare_every=}. Expected a number of rollouts, 1 or more.")
     check_trainer(trainer)
     engine, processing = trainer.vllm_generation, trainer.processing_class
     colocated = engine.mode == "colocate"
-    first = engine not in _ready
-    if first:
+    made = _rollouts.get(engine, 0)
+    if not made:
         _make_ready(trainer, colocated)
     template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
     rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
@@ -61,9 +68,10 @@ def vllm_rollout(prompts: Sequence[str | Sequence[Mapping]], trainer: Any) -> di
         sampled_logprobs(*completion, placeholders, temperature, row)
         for row, completion in enumerate(zip(completions, logprobs, tokens, strict=True))
     ]
-    if first and samples_from_all_tokens(engine):
+    # At first LoRA's B is zero and all weights are the checkpoint's, which vLLM has loaded by itself.
+    if (made == 1 or made % compare_every == 0) and samples_from_all_tokens(engine):
         check_agreement(trainer, rows, completions, sampled, temperature)
-    _ready.add(engine)
+    _rollouts[engine] = made + 1
     return {
         "prompt_ids": [row.ids for row in rows],
         "completion_ids": [list(ids) for ids in completions],

@@ -5,6 +5,7 @@ import pytest
 from hf_vlm_rl.rewards import IoUReward
 
 
+@pytest.mark.slow
 def test_the_answer_that_a_row_is_told_is_its_box(logos):
     from examples.demo_brands.boxes import COORDINATES, box_rows
 

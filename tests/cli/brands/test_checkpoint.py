@@ -40,21 +40,19 @@ def test_checks_of_the_decoder_find_no_more_than_rounding(checkpoint, dtype):
     from hf_vlm_rl import AutoVLMPolicy
     from tests.conformance.cases import one_image, tickets, two_images
 
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype=dtype, sharing=True, speculation=True).eval()
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype=dtype, sharing=True).eval()
     batch = tickets(policy.processing_class, [one_image()] * 4 + [two_images()] * 2)
     with torch.no_grad():
         policy(**batch, use_cache=False)
-    for _ in range(2):
-        torch.manual_seed(0)
-        policy.generate(**batch, max_new_tokens=12)
+    torch.manual_seed(0)
+    policy.generate(**batch, max_new_tokens=12)
     report = policy.sharing_report()
-    assert report["not_shared"] == report["not_speculated"] == report["rows_kept"] == {}
-    assert report["prompts_prefilled"] == 4
-    assert report["drafts_accepted"] > 0
+    assert report["not_shared"] == report["rows_kept"] == {}
+    assert report["prompts_prefilled"] == 2
 
 
 def test_samples_are_those_of_the_stock_model(checkpoint):
-    """Of trained weights, in float32: prompts prefilled once, finished rows out of the batch, drafts."""
+    """Of trained weights, in float32: prompts prefilled once, finished rows out of the batch."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from hf_vlm_rl import AutoVLMPolicy
@@ -62,19 +60,18 @@ def test_samples_are_those_of_the_stock_model(checkpoint):
 
     bare = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
     processor = AutoProcessor.from_pretrained(checkpoint, padding_side="left")
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32", sharing=True, speculation=True).eval()
+    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32", sharing=True).eval()
     rows = [one_image()] * 4 + [two_images()] * 4
     batches = (bare, native(processor, rows)), (policy, tickets(policy.processing_class, rows))
     never = list(policy.placeholder_ids)
-    for seed in (0, 0, 1):
+    for seed in (0, 1):
         sampled = []
         for model, batch in batches:
             torch.manual_seed(seed)
             sampled.append(model.generate(**batch, max_new_tokens=24, do_sample=True, suppress_tokens=never))
         assert torch.equal(*sampled)
     report = policy.sharing_report()
-    assert (report["prompts"], report["prompts_prefilled"]) == (24, 6)
-    assert report["drafts_accepted"] > 24
+    assert (report["prompts"], report["prompts_prefilled"]) == (16, 4)
 
 
 def test_the_tower_equals_the_onnx_graph(cache):

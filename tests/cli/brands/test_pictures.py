@@ -56,6 +56,7 @@ def test_no_split_has_a_photograph_of_another(needs_extra):
         assert not set(one) & set(other)
 
 
+@pytest.mark.slow
 def test_streams_differ_and_a_seed_repeats_them(logos):
     from examples.demo_brands.logos import BRANDS
     from examples.demo_brands.splits import STREAMS, brand_rows

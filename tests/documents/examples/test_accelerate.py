@@ -7,7 +7,7 @@ from accelerate.commands.launch import launch_command_parser
 
 from tests.documents.examples.conftest import SCRIPTS
 
-CONFIGS = SCRIPTS / "accelerate"
+CONFIGS = SCRIPTS / "accelerate_configs"
 KINDS = {
     "ddp": ("MULTI_GPU", 8),
     "fsdp2": ("FSDP", 8),

@@ -8,8 +8,6 @@ from PIL import Image
 
 from tests.documents.examples.conftest import SCRIPTS
 
-pytestmark = pytest.mark.trl
-
 NOTEBOOK = json.loads((SCRIPTS / "grpo_free_gpu.ipynb").read_text())
 CODE = [cell for cell in NOTEBOOK["cells"] if cell["cell_type"] == "code"]
 
@@ -26,6 +24,7 @@ def variety(completions, **_):
     return [float(len(set(messages[0]["content"]))) for messages in completions]
 
 
+@pytest.mark.trl
 def test_its_cells_train_a_tiny_model_from_top_to_bottom(checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sizes = {"IMAGES": 8, "HELD_OUT": 2, "STEPS": 2, "LEARNING_RATE": 1e-2}

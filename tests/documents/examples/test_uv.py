@@ -1,7 +1,7 @@
 """The headers of the scripts (PEP 723) name all that they import, so `uv run SCRIPT` needs no checkout.
 
 uv would install 5 GB for each, so requirements are looked up in this environment as it would resolve them.
-Every script then runs by uv itself, on a tiny checkpoint: uv takes an environment as it is that has all that
+One script then runs by uv itself, on a tiny checkpoint: uv takes an environment as it is that has all that
 the header asks for.
 """
 
@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
-from tests.documents.examples.conftest import SCRIPTS, TINY
+from tests.documents.examples.conftest import SCRIPTS
 from tests.documents.pages import ROOT
 from tests.images import photo
 
@@ -111,38 +111,9 @@ def by_uv(script, folder, *positional, **options):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_uv_runs_a_script_away_from_the_checkout(adapter_of, checkpoint, tmp_path):
     photo("cat", (112, 112)).save(tmp_path / "cat.png")
     places = {"base_model": checkpoint("internvl"), "images": "cat.png"}
     kinds = {"dtype": "float32", "device_map": "cpu", "max_new_tokens": 4}
     assert by_uv("infer_adapter", tmp_path, str(adapter_of("internvl")), **places, **kinds).strip()
-
-
-SAMPLED = {"num_generations": 2, "max_completion_length": 4}
-# Scripts that train: the fixture with their rows, and what they need beside `TINY`.
-TRAINING = {
-    "dpo": ("preferences", {}),
-    "grpo_brand": ("brands", SAMPLED),
-    "grpo_rec": ("expressions", {**SAMPLED, "scale": 1000}),
-    "grpo_vqa": ("questions", SAMPLED),
-    "ppo_vqa": ("questions", {"response_length": 4, "total_episodes": 4, "num_mini_batches": 2}),
-    "qlora_24gb": ("questions", {**SAMPLED, "optim": "adamw_torch", "max_tiles": 1}),
-    "sft": ("demonstrations", {}),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("script", TRAINING)
-def test_uv_runs_every_script_that_trains(script, checkpoint, request, tmp_path):
-    rows, options = TRAINING[script]
-    places = {"model": checkpoint("internvl"), "data": request.getfixturevalue(rows), "output_dir": "out"}
-    given = TINY | {"held_out": 1} | options | places
-    if script == "qlora_24gb":
-        del given["dtype"]  # of the quantised weights, which the script chooses
-    by_uv(script, tmp_path, **given)
-    assert (tmp_path / "out/adapter/adapter_model.safetensors").is_file()
-
-
-def test_no_script_is_left_out():
-    scripts = {path.stem for path in SCRIPTS.glob("*.py")}
-    assert scripts == {*TRAINING, *MODULES, "infer_adapter"}

@@ -11,7 +11,7 @@ from tests.trainers.runs import flat
 from tests.vllm.fake import FakeGeneration
 from tests.vllm.fake_server import FakeServer
 
-CONFIGS = SCRIPTS / "vllm"
+CONFIGS = SCRIPTS / "vllm_configs"
 
 
 @pytest.mark.parametrize("mode", ["colocate", "server"])

@@ -10,8 +10,6 @@ from packaging.version import Version
 
 from examples.zoom_sheets.data import HELD_OUT, WARM_UP, Sheet, load_splits
 
-pytestmark = pytest.mark.trl
-
 
 def test_no_scan_is_in_two_splits_and_the_tool_shows_the_cell_that_was_asked_for():
     splits = load_splits({"warm_up": 8, "graded": 8, "held_out": 8}, seed=0)
@@ -39,6 +37,7 @@ def test_a_cell_that_is_not_there_is_an_error_that_the_model_reads(cell):
         sheet.zoom(cell)
 
 
+@pytest.mark.trl
 @pytest.mark.skipif(
     Version(version("trl")) < Version("1.16"), reason="TRL < 1.16 gives models no images of tools"
 )

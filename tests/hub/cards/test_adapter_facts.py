@@ -59,5 +59,5 @@ def test_experts_are_named_once_a_layer(policy_for, tmp_path):
     model = get_peft_model(policy, policy.lora_config(r=2, experts=True))
     model.save_pretrained(tmp_path)
     facts = adapter_facts(tmp_path, model)
-    assert facts.targets == {"experts": 2, "k_proj": 2, "o_proj": 2, "q_proj": 2, "v_proj": 2}
+    assert facts.targets == {"experts": 3, "k_proj": 3, "o_proj": 3, "q_proj": 3, "v_proj": 3}
     assert facts.parameters == sum(weight.numel() for weight in model.parameters() if weight.requires_grad)

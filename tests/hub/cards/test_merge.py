@@ -141,3 +141,10 @@ def test_two_texts_that_differ_are_refused():
         merged(OLD + "\nOne.\n", fresh=FRESH + "\nAnother.\n")
     assert merged(OLD + "\nOne.\n", fresh=FRESH + "\nOne.\n").endswith("One.\n")
     assert merged(OLD, fresh=FRESH + "\nOne.\n").endswith("One.\n")
+
+
+def test_metadata_whose_aliases_multiply_is_refused():
+    lines = [f"x{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    card = "\n".join(["---", "x0: &a0 [1]", *lines, "---", "# Mine"])
+    with pytest.raises(ValueError, match=r"The metadata of .* cannot be read \(its aliases, written out"):
+        merged(card)

@@ -16,7 +16,7 @@ from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
 from hf_vlm_rl.loading.internvl_chat.tokenizer import read_sentencepiece, sentencepiece
-from hf_vlm_rl.processing.carriers import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
 
 from .golden import DATA, photo
 from .originals import write_original

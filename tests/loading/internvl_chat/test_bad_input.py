@@ -241,3 +241,43 @@ def test_code_in_the_checkpoint_never_runs(copied):
     assert not mark.exists()
     for name in ("config.json", "tokenizer_config.json"):
         assert "auto_map" not in (folder.parent / "converted" / name).read_text()
+
+
+LIES = [
+    ({"max_dynamic_patch": 10**9}, "Expected 1 <= min_tiles <= max_tiles <= 256", ValueError),
+    ({"max_dynamic_patch": None}, "cannot be read (TypeError", CheckpointError),
+    ({"force_image_size": 10**6}, "tiles of 1000000 pixels a side", UnsupportedModelError),
+    ({"downsample_ratio": float("inf")}, "cannot be read (OverflowError", CheckpointError),
+    ({"llm_config": 3}, "cannot be read (AttributeError", CheckpointError),
+    ({"llm_config.vocab_size": {}}, "cannot be read (TypeError", CheckpointError),
+    ({"llm_config.hidden_size": 10**18}, "cannot be read (RuntimeError", CheckpointError),
+    (
+        {"llm_config.num_hidden_layers": "x"},
+        "Validation error for field 'num_hidden_layers'",
+        CheckpointError,
+    ),
+    (
+        {"llm_config.num_hidden_layers": 10**18},
+        "has num_hidden_layers=1000000000000000000",
+        UnsupportedModelError,
+    ),
+    ({"vision_config.num_hidden_layers": 10**6}, "has num_hidden_layers=1000000", UnsupportedModelError),
+    ({"vision_config": -1}, "cannot be read (TypeError", CheckpointError),
+    ({"vision_config.patch_size": 0}, "cannot be read (ZeroDivisionError", CheckpointError),
+]
+
+
+@pytest.mark.parametrize(("lies", "message", "error"), LIES, ids=[next(iter(each[0])) for each in LIES])
+def test_a_config_with_absurd_values_is_named(copied, lies, message, error):
+    folder = copied(QWEN2)
+
+    def change(content):
+        for key, value in lies.items():
+            *above, last = key.split(".")
+            place = content
+            for name in above:
+                place = place[name]
+            place[last] = value
+
+    edit(folder / "config.json", change)
+    refuses(folder, message, error=error)

@@ -146,7 +146,7 @@ def test_an_adapter_of_the_original_loads_on_the_converted_model(converted, fres
         for model in (stock, base):
             model = PeftModel.from_pretrained(model, tmp_path).eval()
             found = model(input_ids=case.ids(), pixel_values=tiles).logits
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * expected.abs().max().item())
 
 
 def test_the_command(tmp_path, capsys):
@@ -160,6 +160,7 @@ def test_the_command(tmp_path, capsys):
     assert not (tmp_path / "more").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_checkpoint(tmp_path):
     # The child stops itself in the middle of the weights, so that the kill comes at no lucky moment.
     script = (
@@ -185,6 +186,7 @@ def test_a_killed_run_leaves_no_checkpoint(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 def test_a_full_disk(tmp_path):
     script = (
         "import resource, sys\n"

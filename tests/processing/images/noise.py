@@ -4,6 +4,7 @@ import numpy as np
 import PIL.Image
 
 from hf_vlm_rl import ImageStore
+from hf_vlm_rl.processing.images.disk import MARKER
 
 
 def noise(seed: int, size: tuple[int, int] = (40, 30)) -> PIL.Image.Image:
@@ -16,4 +17,5 @@ def same(left: PIL.Image.Image, right: PIL.Image.Image) -> bool:
 
 
 def files(store: ImageStore, pattern: str = "*") -> list[str]:
-    return sorted(path.name for path in store.directory.rglob(pattern) if path.is_file())
+    found = (path for path in store.directory.rglob(pattern) if path.is_file())
+    return sorted(path.name for path in found if path.name != MARKER)

@@ -167,6 +167,34 @@ class Host(BaseHTTPRequestHandler):
         except OSError:
             pass
 
+    def without_end(self, first: bytes, part: bytes) -> None:
+        self.close_connection = True
+        try:
+            self.wfile.write(first)
+            while True:
+                self.wfile.write(part)
+                type(self).sent += len(part)
+                time.sleep(0.01)
+        except OSError:
+            pass
+
+    def answer_headers(self, _):
+        self.without_end(b"HTTP/1.1 200 OK\r\n", b"X-Part: x\r\n")
+
+    def answer_longheaders(self, _):
+        self.without_end(b"HTTP/1.1 200 OK\r\n", b"X-Part: " + bytes(b"x" * 60_000) + b"\r\n")
+
+    def answer_hints(self, _):
+        self.without_end(b"", b"HTTP/1.1 103 Early Hints\r\n\r\n")
+
+    def answer_trailers(self, _):
+        start = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n"
+        self.without_end(start, b"X-Part: x\r\n")
+
+    def answer_largeredirect(self, _):
+        start = b"HTTP/1.1 302 Found\r\nLocation: /image\r\nContent-Length: 10000000000\r\n\r\n"
+        self.without_end(start, bytes(1 << 20))
+
     def answer_never(self, _):
         self.close_connection = True
         time.sleep(3)
@@ -224,10 +252,23 @@ def test_a_body_without_end_is_cut(host):
     assert Host.sent < 80 << 20  # what buffers of the connection hold comes on top
 
 
+def test_headers_are_bounded_in_bytes_and_bodies_of_redirects_are_not_read(host):
+    Host.sent = 0
+    with pytest.raises(ImageError, match="Cannot fetch the image"):
+        load_rgb(f"{host}/longheaders")
+    assert load_rgb(f"{host}/largeredirect").size == (40, 30)
+    time.sleep(0.2)
+    assert Host.sent < 16 << 20
+
+
 def test_an_answer_that_does_not_come_or_end_is_given_up(host, monkeypatch):
     monkeypatch.setattr(fetch_module, "WAIT_SECONDS", 0.3)
     monkeypatch.setattr(fetch_module, "TOTAL_SECONDS", 0.3)
-    for path, message in (("never", "timed out"), ("slowly", "longer than 0.3 seconds")):
+    late = ("slowly", "headers", "hints", "trailers")
+    for path, message in (
+        ("never", "timed out|longer"),
+        *((each, "longer than 0.3 seconds") for each in late),
+    ):
         with pytest.raises(ImageError, match=f"Cannot fetch the image .*{message}"):
             load_rgb(f"{host}/{path}")
 

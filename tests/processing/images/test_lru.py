@@ -157,6 +157,7 @@ def ends(pid: int, seconds: float) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_child_that_is_forked_while_threads_use_the_cache_can_use_it():

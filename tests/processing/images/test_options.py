@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.processing.carriers import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
 from tests.conformance.cases import user
 from tests.images import photo
 
@@ -79,6 +79,16 @@ def test_other_images_of_the_row_keep_the_processors_settings(
     expected = stock(native_processor_for(family), wide())["pixel_values"]
     assert torch.equal(other.inputs["pixel_values"], expected)
     assert own.inputs["pixel_values"].shape != expected.shape
+
+
+@pytest.mark.parametrize(
+    "text", ["\u2063", "\u2063\u2063", "\u2063{not json}\u2063", '\u2063{"max_pixels": 9}\u2063']
+)
+def test_invisible_separators_behind_an_image_are_a_text(text, processing_for, native_processor_for):
+    processing, native = processing_for("qwen2_5_vl"), native_processor_for("qwen2_5_vl")
+    text = native.image_token + text + " what is it?"
+    expected = native(images=[[wide()]], text=[text])["input_ids"][0]
+    assert processing(images=[[wide()]], text=[text])["input_ids"][0] == list(expected)
 
 
 @each

@@ -1,4 +1,4 @@
-"""Every form of an image gives the pixels that transformers' own `load_image` gives."""
+"""A file gives the pixels of transformers' `load_image`; a decoded image, those of its `convert_to_rgb`."""
 
 import base64
 import io
@@ -10,6 +10,7 @@ import PIL.Image
 import PIL.ImageOps
 import pytest
 import torch
+from transformers.image_transforms import convert_to_rgb
 from transformers.image_utils import load_image
 
 from hf_vlm_rl.processing.images.read import load_rgb
@@ -48,11 +49,15 @@ def assert_is(loaded: PIL.Image.Image, pixels: np.ndarray) -> None:
     np.testing.assert_array_equal(np.asarray(loaded), pixels)
 
 
+def on_white(image: PIL.Image.Image) -> np.ndarray:
+    return convert_to_rgb(image, return_numpy=True)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_pil_image_of_any_mode_is_converted_as_transformers_does(mode):
     image = picture(mode)
     assert image.mode == mode
-    assert_is(load_rgb(image), np.asarray(load_image(picture(mode))))
+    assert_is(load_rgb(image), on_white(picture(mode)))
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
@@ -87,7 +92,7 @@ def test_a_cmyk_jpeg_is_read_as_transformers_does(tmp_path):
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_the_exif_orientation_is_applied(tmp_path, orientation):
+def test_the_exif_orientation_of_a_file_is_applied_and_that_of_an_open_image_is_not(tmp_path, orientation):
     exif = PIL.Image.Exif()
     exif[0x0112] = orientation
     path = tmp_path / "image.jpg"
@@ -96,9 +101,9 @@ def test_the_exif_orientation_is_applied(tmp_path, orientation):
     assert_is(loaded, np.asarray(load_image(str(path))))
     assert loaded.size == (SIZE if orientation < 5 else SIZE[::-1])
     assert loaded.getexif().get(0x0112, 1) == 1
+    assert_is(load_rgb({"bytes": path.read_bytes(), "path": None}), np.asarray(loaded))
     with PIL.Image.open(path) as opened:
-        assert_is(load_rgb(opened), np.asarray(loaded))
-    assert_is(load_rgb(loaded), np.asarray(loaded))  # not turned twice
+        assert_is(load_rgb(opened), np.asarray(opened))
 
 
 FORMS = {
@@ -112,10 +117,13 @@ FORMS = {
     "file URL in capitals": lambda path: "FILE" + path.as_uri()[4:],
     "data URL": lambda path: "data:image/png;base64," + base64.b64encode(path.read_bytes()).decode(),
     "data URL in lines": lambda path: "data:;base64,\n" + base64.encodebytes(path.read_bytes()).decode(),
+    "dict of a Path": lambda path: {"path": path},
+}
+# Decoded already, or as `datasets` stores what it decodes.
+DECODED = {
     "dict of bytes": lambda path: {"bytes": path.read_bytes(), "path": None},
     "dict of path": lambda path: {"bytes": None, "path": str(path)},
     "dict of both": lambda path: {"bytes": path.read_bytes(), "path": "moved/away.png"},
-    "dict of a Path": lambda path: {"path": path},
     "opened": PIL.Image.open,
 }
 
@@ -125,6 +133,13 @@ def test_every_form_of_a_file_gives_the_same_pixels(tmp_path, form):
     path = tmp_path / "a photo.png"
     picture("RGBA").save(path)
     assert_is(load_rgb(FORMS[form](path)), np.asarray(load_image(str(path))))
+
+
+@pytest.mark.parametrize("form", DECODED)
+def test_every_form_of_a_decoded_image_gives_the_same_pixels(tmp_path, form):
+    path = tmp_path / "a photo.png"
+    picture("RGBA").save(path)
+    assert_is(load_rgb(DECODED[form](path)), on_white(picture("RGBA")))
 
 
 @pytest.mark.parametrize("name", ["100%.png", "a%20b.png", "a#b?c.png", "é [1].png", "x:y.png", "data.png"])
@@ -172,8 +187,8 @@ def test_grey_arrays_fill_all_three_channels(shape):
     assert_is(load_rgb(grey.reshape(shape)), np.repeat(grey[:, :, None], 3, axis=2))
 
 
-def test_the_alpha_channel_of_an_array_is_dropped_as_that_of_an_image():
-    assert_is(load_rgb(np.asarray(picture("RGBA"))), expected(picture("RGBA")))
+def test_the_alpha_channel_of_an_array_is_read_as_that_of_an_image():
+    assert_is(load_rgb(np.asarray(picture("RGBA"))), on_white(picture("RGBA")))
 
 
 @pytest.mark.parametrize("side", [1, 3, 4])
@@ -197,7 +212,7 @@ def test_what_datasets_stores_is_read(tmp_path, decode):
     assert missing is None
     assert [type(image) is dict for image in images] == [not decode] * 3
     for image in images:
-        assert_is(load_rgb(image), expected(picture("RGBA")))
+        assert_is(load_rgb(image), on_white(picture("RGBA")))
 
 
 @pytest.mark.parametrize("mode", ["RGB", "RGBA", "P"])

@@ -48,6 +48,8 @@ def test_a_truncated_file_is_refused(tmp_path, kind):
         load_rgb(tmp_path / "half.img")
     with pytest.raises(ImageError, match=r"bytes"):
         load_rgb(data[: len(data) // 2])
+    with pytest.raises(ImageError, match=r"half|bytes"):
+        load_rgb({"bytes": data[: len(data) // 2], "path": "half.img"})
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "AVIF", "BMP", "JPEG2000", "DDS"])

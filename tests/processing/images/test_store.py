@@ -9,7 +9,8 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
-from hf_vlm_rl.processing.images.store import image_ticket, name
+from hf_vlm_rl.processing.images.disk import name
+from hf_vlm_rl.processing.images.hashes import image_ticket
 from tests.images import photo
 from tests.processing.images.noise import files, noise, same
 

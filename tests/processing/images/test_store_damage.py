@@ -11,10 +11,11 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
+from hf_vlm_rl.processing.images.disk import MARKER, name
+from hf_vlm_rl.processing.images.hashes import image_ticket
+from hf_vlm_rl.processing.images.notes import TextPrompts
 from hf_vlm_rl.processing.images.read import load_rgb
-from hf_vlm_rl.processing.images.store import image_ticket, name
 from hf_vlm_rl.processing.images.stored import RowNote
-from hf_vlm_rl.processing.notes import TextPrompts
 from tests.processing.images.noise import files, noise, same
 
 ONE = 40 * 30 * 3  # bytes of an image of noise
@@ -84,9 +85,8 @@ def test_workers_do_not_probe_the_directory(tmp_path):
         pickle.loads(pickle.dumps(store))
 
 
-def test_a_probe_leaves_nothing_behind(store):
-    assert store.directory.is_dir()
-    assert list(store.directory.iterdir()) == []
+def test_a_probe_leaves_nothing_behind_but_the_marker_of_a_store(store):
+    assert [path.name for path in store.directory.iterdir()] == [MARKER]
 
 
 def test_threads_lose_no_image_while_others_are_written(tmp_path):

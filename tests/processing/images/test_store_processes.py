@@ -11,7 +11,7 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
 from tests.processing.images.noise import noise
 
 COUNT = 12
@@ -48,7 +48,7 @@ def assert_all_readable(store: ImageStore, tickets: list[int]) -> None:
 def test_processes_that_write_the_same_images_at_once_leave_whole_files(store, keep):
     tickets = in_workers("spawn", store, workers=4, keep=keep)
     assert tickets == tickets[:1] * 4
-    files = [path for path in store.directory.rglob("*") if path.is_file()]
+    files = [path for path in store.directory.rglob("*.*") if path.is_file()]
     assert sorted(path.suffix for path in files) == [".json"] * COUNT + [".png"] * COUNT
     assert not [path for path in store.directory.rglob("*") if path.name.endswith(".tmp")]
     assert_all_readable(ImageStore(store.directory), tickets[0])
@@ -90,7 +90,7 @@ def test_a_later_run_reads_what_was_kept_and_not_what_was_in_memory(store):
 
 def test_tickets_are_the_same_in_every_process(store):
     code = (
-        "from hf_vlm_rl.processing.images.store import image_ticket\n"
+        "from hf_vlm_rl.processing.images.hashes import image_ticket\n"
         "import PIL.Image\n"
         "print(image_ticket(PIL.Image.new('RGB', (5, 3), (9, 8, 7))))"
     )

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from hf_vlm_rl import ImageStore
-from hf_vlm_rl.processing.images.store import image_ticket
+from hf_vlm_rl.processing.images.hashes import image_ticket
 from tests.processing.images.noise import noise, same
 
 NOBODY = 65534
@@ -141,6 +141,7 @@ def test_the_files_of_another_user_are_neither_removed_nor_an_error(shared):
     assert same(ImageStore(root).get(kept).image, noise(0))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_children_that_are_forked_while_threads_use_the_store_never_hang(tmp_path):
     store = ImageStore(tmp_path / "images", memory_bytes=3 * 40 * 30 * 3)

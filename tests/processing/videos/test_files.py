@@ -8,10 +8,10 @@ import pytest
 from PIL import Image
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, ImageStore
-from hf_vlm_rl.families.tiny import recipe
-from hf_vlm_rl.processing.carriers import unpack
 from hf_vlm_rl.processing.images.stored import StoredVideo
+from hf_vlm_rl.processing.tickets.beside_ids import unpack
 from tests.images import photo
+from tests.tiny import recipe
 from tests.videos import SIZE, encoded, moving
 
 pytest.importorskip("av", reason="the extra `video` is not installed")

@@ -1,4 +1,4 @@
-"""Run by `accelerate launch` with `examples/accelerate/fsdp2.yaml` on two ranks of a CPU: CHECKPOINT OUT.
+"""Run by `accelerate launch` with `accelerate_configs/fsdp2.yaml` on two ranks of a CPU: CHECKPOINT OUT.
 
 accelerate becomes FSDP on accelerators only. Here its state is told what it concludes on a GPU; everything
 else is accelerate's own: the plugin from the launcher's environment, wrapping, optimizer, saving.

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_vlm_rl.policy.features import encode_images
+from hf_vlm_rl.policy.images.features import encode_images
 from tests.conformance.cases import ALL, images_of, one_image, two_images
 
 pytestmark = pytest.mark.trl
@@ -21,11 +21,11 @@ def test_without_images_every_weight_that_images_train_has_gradient_zero(family,
     processing = policy.processing_class
     images = images_of([*one_image(), *two_images()])
     tickets = [processing.image_store.put(image) for image in images]
-    encoded, none = encode_images(policy.base_model, processing, tickets)
+    encoded, none = encode_images(policy.base_model, processing, tickets, policy.device)
     features = encoded["image"]
     layers = [features.pooler_output, *(features.get("deepstack_features") or [])]
     expected = gradients(policy, sum(tensor.sum() for layer in layers for tensor in layer))
-    nothing, idle = encode_images(policy.base_model, processing, [])
+    nothing, idle = encode_images(policy.base_model, processing, [], policy.device)
     assert (none, nothing) == (None, {})
     found = gradients(policy, idle)
     assert found.keys() == expected.keys()

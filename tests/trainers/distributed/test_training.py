@@ -1,4 +1,4 @@
-"""DDP, FSDP2 and ZeRO as `examples/accelerate` sets them up, on a CPU: two processes do what one does.
+"""DDP, FSDP2 and ZeRO as `accelerate_configs` sets them up, on a CPU: two processes do what one does.
 
 One test a launch: pytest's workers would otherwise launch the same ranks once each.
 """
@@ -17,7 +17,7 @@ from tests.trainers.runs import TWO
 
 pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
-CONFIGS = SCRIPTS / "accelerate"
+CONFIGS = SCRIPTS / "accelerate_configs"
 # Found: 3e-6 in the logs (in a norm of 9.9), 1.2e-7 in weights that plain gradient descent moves by 1e-2.
 CLOSE = {"logs": 2e-5, "weights": 1e-6}
 SAME = {"logs": 0.0, "weights": 0.0}

@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hf_vlm_rl.families.tiny import EVERY, auto_class, recipe
+from hf_vlm_rl.families.tiny import auto_class
+from tests.tiny import EVERY, recipe
 
 TIMEOUT = 300  # seconds for a class
 MARK = "row: "

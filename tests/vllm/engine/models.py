@@ -8,8 +8,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GenerationConfig
 
-from hf_vlm_rl.families.tiny import auto_class, recipe
+from hf_vlm_rl.families.tiny import auto_class
 from hf_vlm_rl.families.tiny.weights import randomise
+from tests.tiny import recipe
 
 HEADS, HEAD = 2, 32  # 64 together, the hidden size of tiny decoders
 # vLLM asks Gemma 3's tokenizer for these; the tiny one has single line ends.

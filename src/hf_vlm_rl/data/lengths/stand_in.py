@@ -13,11 +13,12 @@ from typing import Any
 
 import PIL.Image
 
+from ...processing.images.hashes import image_ticket
 from ...processing.images.options import options_of, with_image_options
 from ...processing.images.processed import ProcessedImage
 from ...processing.images.reference import payload
 from ...processing.images.size import image_size
-from ...processing.images.store import ImageStore, image_ticket
+from ...processing.images.store import ImageStore
 from ...processing.images.stored import StoredImage, StoredVideo
 from ...processing.videos.request import is_video
 

@@ -23,7 +23,8 @@ MESSAGES = List(
         "content": List({"type": Value("string"), "text": Value("string")}),
     }
 )
-IMAGES = List(Image(mode="RGB"))
+# Without a mode: the native image processor converts to RGB, and lays transparent images on white.
+IMAGES = List(Image())
 _SCALARS = {
     "null": "null",
     "bool": "bool",

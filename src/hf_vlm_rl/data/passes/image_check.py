@@ -1,5 +1,6 @@
 """Images in rows as `datasets.Image` stores them, and whether their files are there."""
 
+import importlib.util
 import io
 import os
 from collections.abc import Iterable, Mapping
@@ -12,6 +13,7 @@ import PIL.Image
 from datasets import Image
 
 from ...errors import DataError, ImageError
+from ...processing.images.formats import open_image
 from ...processing.images.read import check_pixels
 from ...processing.images.reference import Reference, is_url, parse, payload
 
@@ -60,15 +62,17 @@ class ImageRoot:
 
 
 class ImageCheck:
-    """Looks whether image files are there, each path once.
+    """Looks whether image files are there, each path once, and addresses have a client; the next looks anew.
 
     Args:
         exist: Look for the files.
-        verify: Read their headers, too, several files at once.
+        verify: Decode them, too, several files at once.
     """
 
     def __init__(self, exist: bool, verify: bool):
         self.exist, self.verify = exist or verify, verify
+        _is_there.cache_clear()
+        _unreadable.cache_clear()
 
     def __call__(self, references: Iterable[Iterable[Reference]]) -> list[str | None]:
         """What is wrong with the first bad image of each row; None if nothing is."""
@@ -84,6 +88,8 @@ class ImageCheck:
     def _fault(self, image: Reference) -> str | None:
         if path := _file(image):
             return _unreadable(path) if self.verify else _missing(path)
+        if image["bytes"] is None:
+            return _unfetchable()
         if self.verify and image["bytes"] is not None:
             return _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
         return None
@@ -92,6 +98,16 @@ class ImageCheck:
 def _file(reference: Reference) -> str | None:
     path = reference["path"]
     return None if path is None or is_url(path) else path
+
+
+def _unfetchable() -> str | None:
+    if importlib.util.find_spec("aiohttp") is None:
+        return (
+            "the image is at an http(s) address, and `datasets`, which fetches it when the row is read, "
+            "needs aiohttp: pip install 'hf-vlm-rl[urls]', or download the images (check_images=False does "
+            "not look)"
+        )
+    return None
 
 
 @lru_cache(_SEEN)
@@ -112,8 +128,9 @@ def _unreadable(path: str) -> str | None:
 
 def _undecodable(source: Any, name: str) -> str | None:
     try:
-        with PIL.Image.open(source) as opened:
+        with open_image(source) as opened:
             check_pixels(opened, "it")
+            opened.load()  # which finds files that were cut off
             return None
     except Exception as error:  # PIL's formats raise whatever their parsers meet
         return f"the image {name} cannot be read: {error}"

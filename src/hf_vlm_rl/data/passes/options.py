@@ -32,7 +32,8 @@ class LoadOptions(TypedDict, total=False):
         streaming: Give an `IterableDataset` of the same rows and features, which writes nothing to disk.
             The first pass takes place all the same. Default: False.
         check_images: Look whether each image file is there; URLs are not looked at. Default: True.
-        verify_images: Read each image file's header, too, with eight threads. Default: False.
+        verify_images: Decode each image file, too, with eight threads, which finds those that were cut off.
+            Default: False.
         cache_dir: Instead of `datasets`' own cache. Default: None.
         report: Filled with the numbers of rows and of skipped rows. Default: None.
     """

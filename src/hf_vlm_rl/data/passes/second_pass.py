@@ -19,7 +19,7 @@ from .image_check import ImageCheck
 from .options import BuildOptions
 from .report import LoadReport, OnError
 
-FORMAT = 2  # part of the cache's key: raise it when the same files give other rows
+FORMAT = 3  # part of the cache's key: raise it when the same files give other rows
 
 
 def build(parts: list[Part], options: BuildOptions) -> Dataset | IterableDataset:
@@ -29,30 +29,35 @@ def build(parts: list[Part], options: BuildOptions) -> Dataset | IterableDataset
         DataError: At the first bad row, naming file and line, if `on_error` says so.
     """
     name = re.sub("[^a-z0-9]+", "_", Path(parts[0].source.name).stem.lower())[:40]
+    check = ImageCheck(options.check_images, options.verify_images)
+    # Which rows are bad may have changed since the good ones came into the cache, with the image files.
+    planned = None if options.on_error == "raise" else plan(parts, check, options.on_error)
     builder = RowsBuilder(
         cache_dir=None if options.cache_dir is None else str(options.cache_dir),
-        config_id=f"{name}-{_key(parts, options)}",
+        config_id=f"{name}-{_key(parts, options, planned)}",
         parts=parts,
-        check=ImageCheck(options.check_images, options.verify_images),
+        check=check,
         on_error=options.on_error,
     )
-    if callable(options.on_error):
-        # It is told of every bad row, also when the good ones are in the cache.
-        builder.config.planned = builder.config.plan()
+    builder.config.planned = planned
     if options.streaming:
         dataset = builder.as_streaming_dataset(split="train")
     else:
         builder.download_and_prepare(num_proc=options.num_proc)
         dataset = builder.as_dataset(split="train")
-    LoadReport(**json.loads(dataset.info.description)).fill(options.report)
+    report = LoadReport(**json.loads(dataset.info.description)) if planned is None else planned.report
+    report.fill(options.report)
     return dataset
 
 
-def _key(parts: list[Part], options: BuildOptions) -> str:
+def _key(parts: list[Part], options: BuildOptions, planned: Plan | None) -> str:
     """Everything that the rows depend on, but what the image files hold."""
     sources = [(part.source.key(), part.label, repr(part.sample)) for part in parts]
     how = (options.on_error == "raise", options.check_images, options.verify_images)
-    return hashlib.blake2b(repr((FORMAT, sources, how)).encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(repr((FORMAT, sources, how)).encode(), digest_size=12)
+    for shard in planned.shards if planned is not None else ():
+        digest.update(repr((shard.part, shard.start)).encode() + shard.keep.tobytes())
+    return digest.hexdigest()
 
 
 @dataclass

@@ -1,11 +1,10 @@
-"""Tiny random checkpoints of every class that can be built, written without a network.
+"""Tiny random checkpoints of twelve families, in the style of their originals, written without a network.
 
 `write_checkpoint(model_type, directory)` leaves a directory that the plain Auto classes load: the stock
-model in float32, its generation config and its native processor. `FAMILIES` are the twelve whose recipes
-are written by hand, in the style of their originals; `EVERY` are all that can be built.
+model in float32, its generation config and its native processor. `FAMILIES` names the twelve.
 """
 
 from .checkpoint import auto_class, write_checkpoint
-from .recipes import EVERY, FAMILIES, WITHOUT_POLICY, recipe
+from .recipes import FAMILIES, recipe
 
-__all__ = ["EVERY", "FAMILIES", "WITHOUT_POLICY", "auto_class", "recipe", "write_checkpoint"]
+__all__ = ["FAMILIES", "auto_class", "recipe", "write_checkpoint"]

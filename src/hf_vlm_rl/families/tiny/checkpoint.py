@@ -12,6 +12,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
+from .parts import Recipe
 from .recipes import recipe
 from .weights import randomise
 
@@ -26,15 +27,19 @@ def write_checkpoint(model_type: str, directory: str | Path, seed: int = 0) -> P
     """Write a random checkpoint of less than a million parameters.
 
     Args:
-        model_type: A `config.model_type`, one of `EVERY`.
+        model_type: A `config.model_type`, one of `FAMILIES`.
         directory: Where to. It is made; files of the same names in it are replaced.
         seed: Of the weights.
 
     Returns:
         The directory.
     """
+    return write_recipe(recipe(model_type), directory, seed)
+
+
+def write_recipe(made: Recipe, directory: str | Path, seed: int = 0) -> Path:
+    """Write a random checkpoint of any recipe; see `write_checkpoint`."""
     directory = Path(directory)
-    made = recipe(model_type)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = auto_class(made.config).from_config(made.config, dtype=torch.float32)

@@ -126,7 +126,8 @@ def qwen3_vl() -> Recipe:
     }
     rope = _rope([4, 2, 2], mrope_interleaved=True)
     config = Qwen3VLConfig(
-        text_config=text_config(tokenizer, head_dim=16, rope_parameters=rope),
+        # A layer more than the tower's features are added behind: one that reads the last of them.
+        text_config=text_config(tokenizer, num_hidden_layers=3, head_dim=16, rope_parameters=rope),
         vision_config={**vision, **_TEMPORAL},
         tie_word_embeddings=True,
         **_marks(tokenizer),

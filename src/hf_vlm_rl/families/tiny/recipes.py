@@ -1,9 +1,8 @@
-"""Which recipe makes which `config.model_type`: twelve by hand, the others by outline."""
+"""Which recipe makes which `config.model_type`."""
 
 from collections.abc import Callable
 
 from . import llava, qwen, siglip, tiled
-from .every import OUTLINES, outlined
 from .parts import Recipe
 
 _RECIPES: dict[str, Callable[[], Recipe]] = {
@@ -22,13 +21,8 @@ _RECIPES: dict[str, Callable[[], Recipe]] = {
 }
 
 FAMILIES: tuple[str, ...] = tuple(_RECIPES)
-EVERY: tuple[str, ...] = (*FAMILIES, *OUTLINES)
-# Those of which no policy can be made, and why.
-WITHOUT_POLICY: dict[str, str] = {
-    name: outline.no_policy for name, outline in OUTLINES.items() if outline.no_policy
-}
 
 
 def recipe(model_type: str) -> Recipe:
-    """The configuration and processor of the tiny checkpoint of `model_type`."""
-    return _RECIPES[model_type]() if model_type in _RECIPES else outlined(model_type)
+    """The configuration and processor of the tiny checkpoint of `model_type`, one of `FAMILIES`."""
+    return _RECIPES[model_type]()

@@ -11,8 +11,8 @@ from ...families import VLMFamily
 from ...families.derive_parts import derive_parts
 from ...families.registry import family_for
 from ...loading.adapters.files import PREFIX, read_config, read_shapes
-from ...policy.parts import PART_NAMES, below, part_of
 from ...policy.policy import VLMPolicy
+from ...policy.trained.parts import PART_NAMES, below, part_of
 from .facts import AdapterFacts, PartFacts
 
 SETTINGS = {

@@ -110,6 +110,21 @@ class RunFacts:
 
 
 @dataclass(frozen=True)
+class StageFacts:
+    """An earlier training of the same adapter, as far as it is known.
+
+    Attributes:
+        trainer: Class name of the trainer; None if nobody wrote it down.
+        method: Key of `methods.METHODS`, or None.
+        steps: Optimiser steps, or None.
+    """
+
+    trainer: str | None = None
+    method: str | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True)
 class CardFacts:
     """Everything the run fills in.
 
@@ -118,9 +133,11 @@ class CardFacts:
         adapter: The adapter.
         run: None for an adapter that is pushed from a folder.
         versions: Package to version.
+        stages: Earlier trainings of the adapter, the first one first.
     """
 
     base: BaseFacts
     adapter: AdapterFacts
     run: RunFacts | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    stages: Sequence[StageFacts] = ()

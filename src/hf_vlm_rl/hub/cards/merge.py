@@ -5,8 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from huggingface_hub import CardData, RepoCard
+from huggingface_hub.repocard import REGEX_YAML_BLOCK
 from yaml import YAMLError
 
+from ...data import bounded_yaml
 from .methods import METHODS
 from .stock_cards import is_stock
 
@@ -82,13 +84,20 @@ def _parse(content: str, where: str) -> tuple[dict[str, Any], str]:
     if not content.lstrip().startswith("---"):
         return {}, content
     try:
+        if block := REGEX_YAML_BLOCK.search(content):
+            bounded_yaml.load(block[2])
         card = RepoCard(content)
-    except (ValueError, YAMLError) as error:
+        metadata = card.data.to_dict()
+        if bad := [
+            key for key in UNITED if not all(isinstance(each, str) for each in _listed(metadata.get(key, [])))
+        ]:
+            raise ValueError(f"{bad} hold more than texts")
+    except (TypeError, ValueError, YAMLError) as error:  # TypeError: keys that are no texts
         raise ValueError(
             f"The metadata of {where} cannot be read ({error}). Expected YAML between two lines of "
             "'---'. Repair or delete that file, then push again."
         ) from error
-    return card.data.to_dict(), card.text
+    return metadata, card.text
 
 
 def _around_block(body: str, where: str) -> tuple[str, str] | None:

@@ -2,13 +2,13 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ...evaluation.measurement import Evaluation
 from .card import AdapterCardData
-from .facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts
+from .facts import AdapterFacts, BaseFacts, CardFacts, Curve, PartFacts, RunFacts, StageFacts
 
 FILE = "card.json"
 
@@ -55,9 +55,10 @@ def _evaluation(item: Mapping[str, Any]) -> Evaluation:
     return Evaluation(**{**item, **intervals})
 
 
-def _facts(base: dict, adapter: dict, run: dict | None, versions: dict) -> CardFacts:
+def _facts(base: dict, adapter: dict, run: dict | None, versions: dict, stages: Sequence = ()) -> CardFacts:
     adapter["parts"] = tuple(PartFacts(**part) for part in adapter["parts"])
     if run and run["curve"]:
         run["curve"] = Curve(**run["curve"])
     facts = RunFacts(**run) if run else None
-    return CardFacts(BaseFacts(**base), AdapterFacts(**adapter), facts, versions)
+    earlier = tuple(StageFacts(**stage) for stage in stages)
+    return CardFacts(BaseFacts(**base), AdapterFacts(**adapter), facts, versions, earlier)

@@ -6,13 +6,19 @@ from typing import Any
 from peft import PeftModel, get_peft_model
 
 from ...errors import CheckpointError
+from ...policy.trained.fingerprint import other_weight
+from ...policy.trained.parts import check_trained
 from .effect import has_effect, is_finite
+from .files import STAGES
+from .patterns import name_modules
 from .source import Adapter
 
 NAME = "default"
 
 
-def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str | None) -> PeftModel:
+def attach_adapter(
+    policy: Any, adapter: Adapter, trainable: bool, revision: str | None, same_weights: bool
+) -> PeftModel:
     """The policy with the adapter on it.
 
     Args:
@@ -20,13 +26,14 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
         adapter: From `find_adapter`.
         trainable: Train the adapter further.
         revision: The base's revision, for the config that the adapter is saved with.
+        same_weights: Refuse a base with other weights than the adapter was trained on, where those are known.
 
     Returns:
         A stock `PeftModel` in eval mode.
 
     Raises:
-        CheckpointError: If the adapter's tensors and the model's do not match one to one, one of them
-            is not finite, or the adapter changes nothing and is not to be trained.
+        CheckpointError: If the base has other weights, the adapter's tensors and the model's do not match
+            one to one, one of them is not finite, or the adapter changes nothing and is not to be trained.
     """
     config = adapter.config
     trained_on = (config.auto_mapping or {}).get("base_model_class")
@@ -34,10 +41,19 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
         raise CheckpointError(
             f"{_pair(policy, adapter)} do not fit: it was trained on a {trained_on}. {_ADVICE}"
         )
+    different = other_weight(policy, config.auto_mapping or {}) if same_weights else None
+    if different is not None:
+        raise CheckpointError(
+            f"The adapter {adapter.source!r} was trained on other weights than those of "
+            f"{str(policy.name_or_path)!r}: {different}. Name the model that it was trained on: "
+            "base_model=<Hub id or directory>. To put it on this one all the same: "
+            "PeftModel.from_pretrained(AutoVLMPolicy.from_pretrained(base), adapter)."
+        )
     config.inference_mode = not trainable
-    # Where the base was found, which may have moved.
+    # From where the base was loaded now: it may have moved since the adapter was saved.
     config.base_model_name_or_path, config.revision = policy.name_or_path, revision
     try:
+        name_modules(config, policy)
         model = get_peft_model(policy, config, NAME)
         result = model.load_adapter(str(adapter.directory), NAME, is_trainable=trainable)
     except (ValueError, KeyError) as error:
@@ -60,7 +76,16 @@ def attach_adapter(policy: Any, adapter: Adapter, trainable: bool, revision: str
         if not trainable:
             raise CheckpointError(f"{message} Train it first; trainable=True loads it for that.")
         warnings.warn(message, stacklevel=4)
+    elif trainable and STAGES not in (config.auto_mapping or {}):
+        unknown = {"trainer": None, "method": None, "steps": None}
+        config.auto_mapping = {**(config.auto_mapping or {}), STAGES: [unknown]}
+    # Newer TRL gives the policy another forward; the wrapper's stays.
+    model.register_forward_pre_hook(_check_trained, with_kwargs=True)
     return model
+
+
+def _check_trained(model: PeftModel, args: tuple, kwargs: dict[str, Any]) -> None:
+    check_trained(model, kwargs)
 
 
 _ADVICE = "Check which model the adapter was trained on; base_model=... loads another one."

@@ -6,9 +6,12 @@ import numpy as np
 import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper
 from PIL import Image
 from torch import nn
+
+from .config import changes_base
 
 
 def is_finite(model: PeftModel, name: str) -> bool:
@@ -31,6 +34,32 @@ def has_effect(model: PeftModel, name: str) -> bool:
     if any(_changes(module, name) for module in model.modules()):
         return True
     return not _told_by_weights(model, name) and _changes_logits(model)
+
+
+def check_base(model: Any) -> None:
+    """Refuse to take a model without its adapters for its base where it is another.
+
+    Args:
+        model: Any model; one without adapters is its own base.
+
+    Raises:
+        ValueError: If the adapter began as a part of the base's weights, which was taken out of these.
+    """
+    if not isinstance(model, PeftModel):
+        return
+    for config in model.peft_config.values():
+        if changes_base(config):
+            start = getattr(config, "init_lora_weights", None)  # of LoRA alone
+            raise ValueError(
+                f"The adapter was made with init_lora_weights={start!r}, which takes a part out of the "
+                "base's weights: without the adapter the model is not its base. Load the base by itself "
+                f"(AutoVLMPolicy.from_pretrained({config.base_model_name_or_path!r})) and compare with that."
+            )
+
+
+def adapters_disabled(model: Any) -> bool:
+    """Whether a model runs without its adapters, as inside of `disable_adapter()`."""
+    return any(isinstance(module, BaseTunerLayer) and module.disable_adapters for module in model.modules())
 
 
 def _changes(module: nn.Module, name: str) -> bool:

@@ -1,6 +1,7 @@
 """The files of a PEFT adapter and of the processor beside it: names, and what is read without a model."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ from safetensors import SafetensorError, safe_open
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 PICKLED = "adapter_model.bin"
-# Stands before the names of the base model's modules in saved tensors.
+# The trainings of an adapter, in the `auto_mapping` of its config.
+STAGES = "stages"
+# In saved tensors, names of the base model's modules begin with it.
 PREFIX = "base_model.model."
 # A folder with one of these has a processor.
 PROCESSOR_CONFIGS = ("processor_config.json", "preprocessor_config.json")
@@ -38,14 +41,14 @@ def read_config(folder: Path) -> dict[str, Any]:
     """An adapter's `adapter_config.json`.
 
     Args:
-        folder: The adapter's.
+        folder: The adapter's folder.
 
     Raises:
         ValueError: If it is damaged.
     """
     path = folder / CONFIG
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except ValueError as error:
         raise ValueError(
             f"{path} cannot be read ({error}). Expected JSON: save the adapter again."
@@ -55,11 +58,28 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def read_shapes(folder: Path) -> dict[str, list[int]]:
-    """Name to shape of the saved tensors.
+def changes_nothing(folder: Path) -> bool:
+    """Whether the saved tensors are those of LoRA alone, and every B is zero.
 
     Args:
-        folder: The adapter's.
+        folder: The adapter's, with whole files.
+    """
+    with safe_open(folder / WEIGHTS, framework="pt") as file:  # NumPy has no bfloat16
+        names = list(file.keys())
+        plain = all(re.search(r"\.lora_(embedding_)?[AB]\b", name) for name in names)
+        ups = [name for name in names if re.search(r"\.lora_(embedding_)?B\b", name)]
+        return plain and not any(bool(file.get_tensor(name).any()) for name in ups)
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def read_shapes(folder: Path) -> dict[str, list[int]]:
+    """Shapes of the saved tensors by name.
+
+    Args:
+        folder: The adapter's folder.
 
     Raises:
         ValueError: If the file is damaged.

@@ -3,13 +3,16 @@
 import os
 import re
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from transformers import PreTrainedConfig, ProcessorMixin
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from ...errors import CheckpointError, UnsupportedModelError
 from ...families.derive_inputs import image_token_id
 from ..location import file_arguments, loaded_commit, read_config
+from .patterns import has_patterns
 from .source import Adapter
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -51,6 +54,14 @@ def load_on_base(
     adapter.check_weights()
     base, hub = adapter.base(base_model, base_revision)
     stored = _base_config(adapter, base, hub)
+    beside = find_adapter_config_file(base, **file_arguments(hub))
+    if beside is not None:  # transformers would load that adapter below this one
+        own = Path(beside).parent.resolve() == adapter.directory.resolve()
+        if not own or has_patterns(adapter.config):
+            raise CheckpointError(
+                f"The base of the adapter {adapter.source!r}, {base!r}, has an adapter_config.json itself. "
+                "Expected a model alone: merge that adapter first, and name what was saved: base_model=..."
+            )
     if base_model is not None and base_revision is None:
         _check_commit(adapter, base, hub)
     if merge and (kwargs.get("quantization_config") or stored.get("quantization_config")):
@@ -59,7 +70,8 @@ def load_on_base(
             "Merge into a base that is not quantised, save the policy, and quantise what was saved."
         )
     policy = load(base, hub, kwargs=kwargs, processor_at=adapter.processor()).eval()
-    model = attach_adapter(policy, adapter, trainable, hub.get("revision"))
+    # A caller who names a revision accepts its weights.
+    model = attach_adapter(policy, adapter, trainable, hub.get("revision"), base_revision is None)
     return model.merge_and_unload() if merge else model
 
 
@@ -67,8 +79,8 @@ def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source:
     """Compare the processor that was saved with an adapter with the base's config.
 
     Raises:
-        CheckpointError: If the base's image token is an ordinary word there, or there are tokens that the
-            base has no embedding for.
+        CheckpointError: If the base's image token is an ordinary word of the processor, or the base has too
+            few embeddings for its tokens.
     """
     tokenizer, image = processor.tokenizer, image_token_id(config, processor)
     # A base has an embedding for its own image token, which may lie behind those of the words (mllama).

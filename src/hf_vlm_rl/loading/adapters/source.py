@@ -1,21 +1,25 @@
 """An adapter repository or directory: its files, and the base model that it names."""
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from huggingface_hub import snapshot_download
-from transformers.utils import cached_file
+from transformers.utils import cached_file, logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
-from ...errors import CheckpointError, UnsupportedModelError
+from ...errors import CheckpointError
 from ..location import HUB_ID, check_location, file_arguments
+from .config import largest_rank, load_config
 from .files import CONFIG, PICKLED, PROCESSOR, PROCESSOR_CONFIGS, WEIGHTS, read_shapes
 
 if TYPE_CHECKING:
     from peft import PeftConfig
+
+logger = logging.get_logger(__name__)
 
 DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
 ADAPTER_ONLY = ("revision", "subfolder")  # Hub arguments that say nothing about the base
@@ -76,7 +80,7 @@ class Adapter:
         """Read the header of the weights.
 
         Raises:
-            CheckpointError: If they are missing, pickled or damaged.
+            CheckpointError: If they are missing, pickled, damaged, or too small for the ranks of the config.
         """
         path = self._find(WEIGHTS)
         if path is None and self._find(PICKLED) is not None:
@@ -89,9 +93,21 @@ class Adapter:
         if path is None:
             raise CheckpointError(f"{self.source!r} has {CONFIG} but no {WEIGHTS}. Save or push it again.")
         try:
-            read_shapes(Path(path).parent)
+            shapes = read_shapes(Path(path).parent)
         except ValueError as error:
             raise CheckpointError(str(error)) from error
+        # PEFT makes layers of the config's rank before it reads weights: a wrong rank might fill the memory.
+        # A is (rank, in) and B is (out, rank); what else was saved says nothing of ranks.
+        ranks = [
+            shape[bool(re.search(r"lora_(embedding_)?B", key))]
+            for key, shape in shapes.items()
+            if "lora_" in key and len(shape) > 1
+        ]
+        if (largest := largest_rank(self.config)) > max(ranks, default=0):
+            raise CheckpointError(
+                f"The {CONFIG} of {self.source!r} asks for rank {largest}, and no tensor of {WEIGHTS} has so "
+                "many rows. Download or save the adapter again."
+            )
 
     def _recorded_base(self, recorded: str | None) -> str:
         if not recorded:
@@ -101,7 +117,12 @@ class Adapter:
             )
         for path in (Path(recorded), self.directory / recorded):
             if path.is_dir():
-                return recorded if path == Path(recorded) else str(path)
+                if not path.is_absolute():
+                    logger.warning(
+                        f"{self.source!r} names its base by the relative path {recorded!r}, taken as "
+                        f"{path.resolve()}. base_model=... names another one."
+                    )
+                return str(path)
         if not HUB_ID.fullmatch(recorded):
             raise CheckpointError(
                 f"{self.source!r} was trained on {recorded!r}, a directory that is not here (nor beside "
@@ -123,31 +144,13 @@ def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
         hub: `HUB_ARGUMENTS`.
 
     Raises:
-        CheckpointError: If there is no such directory, or adapter_config.json is damaged or of a kind that
-            PEFT does not know.
+        CheckpointError: If there is no such directory, or adapter_config.json is damaged or has a field or
+            value that is refused (`config.FIELDS`).
         UnsupportedModelError: If it is an adapter that cannot work on a policy.
     """
     check_location(source)
     path = find_adapter_config_file(source, **file_arguments(hub))
     if path is None:
         return None
-    from peft import PeftConfig
-
-    try:
-        config = PeftConfig.from_pretrained(str(Path(path).parent))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({type(error).__name__}: {error}). It is damaged, or written by a "
-            "newer PEFT: download it again or update peft."
-        ) from error
-    if config.is_prompt_learning:
-        raise UnsupportedModelError(
-            f"{source!r} is a {config.peft_type.value} adapter. It puts embeddings in place of the ids, in "
-            "which a policy finds its images. Use an adapter of the weights, such as LoRA."
-        )
-    if config.task_type == "SEQ_CLS":
-        raise UnsupportedModelError(
-            f"{source!r} is an adapter of a value or reward model. Load its base with AutoVLMRewardModel, "
-            "then PeftModel.from_pretrained(reward_model, adapter)."
-        )
-    return Adapter(source, hub, config, Path(path).parent)
+    folder = Path(path).parent
+    return Adapter(source, hub, load_config(folder, source), folder)

@@ -6,6 +6,9 @@ from typing import Any
 from transformers import CONFIG_MAPPING, InternVLConfig, PreTrainedConfig
 
 from ...errors import UnsupportedModelError
+from ..damage import check_depth
+
+LARGEST_TILE = 4096  # pixels a side; released models have 448
 
 # Class of the original language model -> transformers' model type.
 BACKBONES = {
@@ -107,8 +110,18 @@ def chat_options(stored: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tile_size(stored: Mapping[str, Any]) -> int:
-    """Side of a tile in pixels."""
-    return stored.get("force_image_size") or _vision(stored)["image_size"]
+    """Side of a tile in pixels.
+
+    Raises:
+        UnsupportedModelError: If it is beyond `LARGEST_TILE`.
+    """
+    side = stored.get("force_image_size") or _vision(stored)["image_size"]
+    if not 1 <= side <= LARGEST_TILE:
+        raise UnsupportedModelError(
+            f"config.json has tiles of {side} pixels a side (force_image_size or vision_config.image_size). "
+            f"Expected 1 to {LARGEST_TILE}."
+        )
+    return side
 
 
 def tokens_per_tile(stored: Mapping[str, Any]) -> int:
@@ -131,6 +144,7 @@ def convert_config(
     Raises:
         UnsupportedModelError: If the checkpoint has a part that transformers' InternVL has not.
     """
+    check_depth(stored, source)
     chat = chat_options(stored)
     if chat["pad2square"]:
         raise UnsupportedModelError(

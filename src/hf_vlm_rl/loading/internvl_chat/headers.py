@@ -7,6 +7,7 @@ from typing import Any
 from huggingface_hub import HfApi
 from transformers import InternVLConfig, InternVLProcessor
 
+from ..damage import damage_named
 from .config import convert_config
 from .files import Files
 from .processor import make_processor
@@ -25,10 +26,11 @@ def read_headers(
         located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
     """
     files = Files(source, located)
-    processor = make_processor(files, stored)
-    # `open_checkpoint` would download the weights to see whether there is a head among them.
-    head = not set(HEAD_KEYS).isdisjoint(_tensor_names(files))
-    return convert_config(stored, processor.image_token_id, head, source), processor
+    with damage_named(source):
+        processor = make_processor(files, stored)
+        # `open_checkpoint` would download the weights to see whether there is a head among them.
+        head = not set(HEAD_KEYS).isdisjoint(_tensor_names(files))
+        return convert_config(stored, processor.image_token_id, head, source), processor
 
 
 def _tensor_names(files: Files) -> Collection[str]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
+from ..damage import damage_named
 from .config import backbone_of, chat_options, convert_config
 from .files import Files
 from .processor import make_processor
@@ -81,8 +82,9 @@ def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str
         UnsupportedModelError: If transformers' InternVL lacks a part of the model.
     """
     files = Files(source, located)
-    backbone_of(stored, source)
-    conversation_for(chat_options(stored)["template"], source)
-    processor = make_processor(files, stored)
-    config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
+    with damage_named(source):
+        backbone_of(stored, source)
+        conversation_for(chat_options(stored)["template"], source)
+        processor = make_processor(files, stored)
+        config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
     return Checkpoint(config, processor, files, stored)

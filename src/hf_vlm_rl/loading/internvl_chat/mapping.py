@@ -143,7 +143,7 @@ def _internlm2() -> list[WeightRenaming | WeightConverter]:
 
 
 def mapping_for(backbone: str) -> str:
-    """Register the mappings, and name the one for a checkpoint.
+    """Register the mappings with transformers, and return the key of the one for a checkpoint.
 
     Args:
         backbone: Class name of the original language model.

@@ -6,12 +6,13 @@ from typing import Any
 import numpy as np
 from transformers import GotOcr2ImageProcessorPil, InternVLProcessor, InternVLVideoProcessor
 
+from ...processing.images.bounds import MOST_TILES
 from .config import chat_options, tile_size, tokens_per_tile
 from .files import Files
 from .templates import conversation_for
 from .tokenizer import make_tokenizer
 
-# Of ImageNet. The original code has them built in; preprocessor_config.json is of another processor.
+# ImageNet's. The original code has them built in; preprocessor_config.json belongs to another processor.
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
 
 
@@ -43,13 +44,16 @@ def make_processor(files: Files, stored: Mapping[str, Any]) -> InternVLProcessor
     chat = chat_options(stored)
     conversation = conversation_for(chat["template"], files.source)
     side = tile_size(stored)
+    tokenizer = make_tokenizer(files, conversation, stored["llm_config"]["vocab_size"])
+    # An empty text is the special tokens that the tokenizer adds to every text.
+    bos = tokenizer.bos_token if tokenizer("").input_ids == [tokenizer.bos_token_id] else ""
     pixels: dict[str, Any] = {"size": {"height": side, "width": side}, "image_mean": MEAN, "image_std": STD}
     return InternVLProcessor(
         _image_processor(chat, pixels),
-        make_tokenizer(files, conversation, stored["llm_config"]["vocab_size"]),
+        tokenizer,
         InternVLVideoProcessor(**pixels),
         image_seq_length=tokens_per_tile(stored),
-        chat_template=conversation.jinja(chat["system_message"]),
+        chat_template=conversation.jinja(chat["system_message"], bos),
     )
 
 
@@ -61,10 +65,10 @@ def _image_processor(chat: Mapping[str, Any], pixels: Mapping[str, Any]) -> GotO
         "min_patches": chat["min_dynamic_patch"] if dynamic else 1,
         "max_patches": chat["max_dynamic_patch"] if dynamic else 1,
     }
-    if not 1 <= tiles["min_patches"] <= tiles["max_patches"]:
+    if not 1 <= tiles["min_patches"] <= tiles["max_patches"] <= MOST_TILES:
         raise ValueError(
             f"Got min_tiles={tiles['min_patches']} and max_tiles={tiles['max_patches']} (from "
-            "min/max_dynamic_patch of config.json). Expected 1 <= min_tiles <= max_tiles."
+            f"min/max_dynamic_patch of config.json). Expected 1 <= min_tiles <= max_tiles <= {MOST_TILES}."
         )
     kind = GotOcr2ImageProcessorPil if chat["use_thumbnail"] else TilesOnly
     # Pillow's resampling is the original's; torchvision's differs by up to two of 255 steps.

@@ -39,7 +39,7 @@ def stored_tensors(files: Files) -> dict[str, StoredTensor]:
     """The tensors of a checkpoint by name, without reading their values.
 
     Raises:
-        CheckpointError: If a file is missing or damaged, or lacks a tensor that the index has in it.
+        CheckpointError: If a file is missing or damaged, or lacks a tensor that the index lists for it.
     """
     single = files.find(SINGLE)
     if single is not None:
@@ -72,7 +72,7 @@ def stored_tensors(files: Files) -> dict[str, StoredTensor]:
 def check_tensors(
     tensors: Mapping[str, StoredTensor], expected: Mapping[str, tuple[int, ...]], files: Files
 ) -> None:
-    """Hold what is stored against what the config asks for.
+    """Compare the stored tensors with those that the config asks for.
 
     Args:
         tensors: From `stored_tensors`.

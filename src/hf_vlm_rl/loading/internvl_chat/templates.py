@@ -42,13 +42,16 @@ class Conversation:
         """The token that ends an answer."""
         return self.separator.strip()
 
-    def jinja(self, system: str | None) -> str:
+    def jinja(self, system: str | None, bos: str = "") -> str:
         """The chat template.
 
         Args:
             system: System message of the checkpoint's config; None for the template's own.
+            bos: Written before a conversation: the token that the tokenizer puts before a text. The original
+                tokenizes whole conversations with it, and trainers tokenize a template's text without.
         """
         values = {
+            "BOS": bos,
             "OPEN": self.open,
             "CLOSE": self.close,
             "SEPARATOR": self.separator,
@@ -63,6 +66,7 @@ class Conversation:
 
 # An image block is the image and a newline; text blocks stay as they are.
 _JINJA = (
+    "{{ BOS }}"
     "{% if not messages or messages[0]['role'] != 'system' %}"
     "{{ OPEN + 'system' + CLOSE + SYSTEM + SEPARATOR }}"
     "{% endif %}"

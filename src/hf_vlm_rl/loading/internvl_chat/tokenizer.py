@@ -23,7 +23,7 @@ IMAGE_TOKENS = {
     "context_image_token": IMAGE_TOKEN,
 }
 # The processor wants a token for videos, which the original format has not: frames are images there.
-# A new one would need a new row of the embedding, so the first of these that the vocabulary has.
+# A new one would need a new row of the embedding, so it gets the first of these that the vocabulary has.
 VIDEO_TOKENS = ("<|video_pad|>", "<|plugin|>", "</img>")
 BYTE_LEVEL = ("Qwen2Tokenizer", "Qwen2TokenizerFast")
 SENTENCEPIECE = ("InternLM2Tokenizer", "InternLM2TokenizerFast", "LlamaTokenizer", "LlamaTokenizerFast")
@@ -68,7 +68,6 @@ def make_tokenizer(files: Files, conversation: Conversation, vocab_size: int) ->
         tokenizer_object=backend,
         clean_up_tokenization_spaces=False,
         padding_side="left",
-        truncation_side="left",
         model_specific_special_tokens=IMAGE_TOKENS | {"video_token": video},
         **names,
         **options,
@@ -120,7 +119,7 @@ def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
                 f"{vocab_file.name} into a third. One of the files is damaged or truncated; download both "
                 "again."
             )
-    # A merges file that was cut at a line's end would tokenize, only otherwise than the original.
+    # A merges file that was cut at a line's end is still valid, but tokenizes otherwise than the original.
     made = {"".join(merge) for merge in merges} | set(added.values())
     unreachable = [token for token in vocabulary if len(token) > 1 and token not in made]
     if unreachable:
@@ -195,7 +194,7 @@ def sentencepiece(model: "ModelProto", added: Mapping[int, str], legacy_prefix: 
     Args:
         model: From `read_sentencepiece`.
         added: Added tokens by id. Those inside the vocabulary take the place of the piece there.
-        legacy_prefix: Where the model asks for a space before the text: before every stretch of text
+        legacy_prefix: If the model asks for a space before the text, put one before every stretch of text
             between special tokens, as Llama's first tokenizer did, and not only at the start.
     """
     texts = [added.get(index, piece.piece) for index, piece in enumerate(model.pieces)]
@@ -246,8 +245,8 @@ def _added_tokens(
 ) -> dict[int, AddedToken]:
     """Added tokens by id.
 
-    The original classes skip in `decode` what is a special token by name; `by_flag` also what is
-    flagged as one in the file, as the fast tokenizers do.
+    In `decode`, the original classes skip tokens that are special by name. With `by_flag`, tokens that
+    the file flags as special are skipped, too, as the fast tokenizers do.
     """
     names = {*special["additional"], *(value for key, value in special.items() if key != "additional")}
     entries = settings.get("added_tokens_decoder") or {

@@ -12,6 +12,8 @@ from transformers.core_model_loading import (
 )
 
 from ...errors import CheckpointError
+from ..damage import damage_named
+from ..stock import without_weights
 from .files import Files
 from .mapping import mapping_for
 from .shards import DERIVED, StoredTensor, check_tensors, stored_tensors
@@ -66,7 +68,7 @@ def _of_type(config: InternVLConfig, model_type: str) -> InternVLConfig:
 def _without_memory(config: InternVLConfig, model_type: str) -> InternVLForConditionalGeneration:
     """A skeleton of the model; transformers looks up the conversions of its weights by `model_type`."""
     config = _of_type(config, model_type)
-    with torch.device("meta"):
+    with without_weights(), damage_named(str(config.name_or_path)):
         return InternVLForConditionalGeneration(config)
 
 

@@ -1,4 +1,4 @@
-"""Attention over a packed sequence: of each token to what its rows have before it."""
+"""Attention over a packed sequence: each token attends to the tokens before it in its rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from .attention_arguments import unknown_argument
-from .flex import flex
-from .visibility import AHEAD, UnknownInput, Visibility, looks_ahead
+from ..arguments import ATTENTION, require_known
+from ..report import Refused
+from .visibility import AHEAD, Visibility, looks_ahead
 
 
 def shared_prefix_attention(
@@ -36,67 +36,36 @@ def shared_prefix_attention(
         dropout: Of the weights; must be 0.
         softcap: Scores stay below it in size, by a tanh (Gemma 2).
         s_aux: (heads,) the score of a sink, which takes weight and has no value (GPT-OSS).
-        **kwargs: What else the stock module passes; see `attention_arguments`.
+        **kwargs: What else the stock module passes; `arguments.ATTENTION` has the names that change nothing.
 
     Returns:
         (1, S, heads, d) and no weights.
 
     Raises:
-        UnknownInput: If the module asks for what this attention does not compute.
+        Refused: If the module asks for what this attention does not compute.
     """
-    if not isinstance(attention_mask, Visibility):
-        raise UnknownInput("an attention module gets a mask that packing does not know")
     if looks_ahead(module) and not attention_mask.explicit:
-        raise UnknownInput(AHEAD, lasting=False)
+        raise Refused(AHEAD)
     if dropout:
-        raise UnknownInput("the attention module drops weights")
-    unknown = unknown_argument(kwargs)
-    if unknown is not None:
-        raise UnknownInput(f"the attention module takes {unknown}")
-    tensors = _in_autocast(query, key, value)
+        raise Refused("the attention module drops weights", lasting=True)
+    require_known(kwargs, ATTENTION, "the attention module takes", lasting=True)
     plain = softcap is None and s_aux is None
-    if _takes_flex(*tensors, attention_mask, scaling, plain):
-        with torch.autocast(query.device.type, enabled=False):
-            return flex(*tensors, attention_mask.blocks, scaling).transpose(1, 2), None
     calls = attention_mask.layout.calls
     lengths = [call.length for call in calls]
     queries, keys, values = (tensor.split(lengths, dim=2) for tensor in (query, key, value))
     parts = []
     for number, (call, visible) in enumerate(zip(calls, attention_mask.masks, strict=True)):
-        seen = (*call.before, number)
-        # Causal kernels want as many queries as keys: what lies before gives some that nobody reads.
-        asking = seen if visible is None else (number,)
-        joined = _joined(queries, asking), _joined(keys, seen), _joined(values, seen)
+        key_calls = (*call.before, number)
+        # `is_causal` aligns the first query with the first key. So the tokens before the call are queries as
+        # well, and their outputs are dropped below.
+        query_calls = key_calls if visible is None else (number,)
+        tensors = _joined(queries, query_calls), _joined(keys, key_calls), _joined(values, key_calls)
         if plain:
-            part = _attend(*joined, visible, scaling)
+            part = _attend(*tensors, visible, scaling)
         else:
-            part = _attend_by_scores(*joined, visible, scaling, softcap, s_aux)
-        parts.append(part if len(asking) == 1 else part[:, :, -call.length :])
+            part = _attend_by_scores(*tensors, visible, scaling, softcap, s_aux)
+        parts.append(part if len(query_calls) == 1 else part[:, :, -call.length :])
     return torch.cat(parts, dim=2).transpose(1, 2), None
-
-
-def _in_autocast(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """As autocast brings them to stock attention; rotary positions make float32 of some."""
-    device = query.device.type
-    if not (torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)):
-        return query, key, value
-    dtype = torch.get_autocast_dtype(device)
-    return query.to(dtype), key.to(dtype), value.to(dtype)
-
-
-@torch.compiler.disable
-def _takes_flex(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    visibility: Visibility,
-    scaling: float | None,
-    plain: bool,
-) -> bool:
-    choice = visibility.layout.attention
-    return choice is not None and bool(choice.takes_flex(query, key, value, visibility, scaling, plain))
 
 
 def _attend(
@@ -106,12 +75,12 @@ def _attend(
     visible: torch.Tensor | None,
     scaling: float | None,
 ) -> torch.Tensor:
-    """Attention of tokens to what they see of the keys, None for all up to them: (1, heads, tokens, d)."""
+    """Attention of queries to the keys that are `visible` (None: causal): (1, heads, tokens, d)."""
     if visible is None:
         return scaled_dot_product_attention(query, key, value, is_causal=True, scale=scaling, enable_gqa=True)
     grouped = query.device.type == "cpu"
     if not grouped:
-        # CUDA's kernels take a mask or fewer key heads, not both; the fallback keeps all scores.
+        # CUDA's kernels take a mask or fewer key heads, not both; torch's fallback would store all scores.
         repeats = query.shape[1] // key.shape[1]
         key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
     if visible.dtype != torch.bool:
@@ -130,7 +99,7 @@ def _attend_by_scores(
     softcap: float | None,
     sinks: torch.Tensor | None,
 ) -> torch.Tensor:
-    """As `_attend`, step by step as stock's "eager" attention: kernels neither cap scores nor know sinks."""
+    """As `_attend`, with explicit scores as in stock's "eager": kernels have no soft caps and no sinks."""
     repeats = query.shape[1] // key.shape[1]
     key, value = (tensor.repeat_interleave(repeats, dim=1) for tensor in (key, value))
     scores = query @ key.transpose(2, 3) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -150,5 +119,5 @@ def _attend_by_scores(
 
 
 def _joined(pieces: Sequence[torch.Tensor], numbers: tuple[int, ...]) -> torch.Tensor:
-    """Some of the pieces (1, heads, tokens, d), one behind the other."""
+    """The pieces (1, heads, tokens, d) of these numbers, concatenated."""
     return pieces[numbers[0]] if len(numbers) == 1 else torch.cat([pieces[n] for n in numbers], dim=2)

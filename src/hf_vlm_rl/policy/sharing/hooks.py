@@ -1,8 +1,8 @@
 """Lets a decoder's modules run on packed rows, or on a cache that shares its prompts.
 
-Our attentions are registered with transformers by name. A call that comes with a layout, or with a cache
+Our attentions are registered with transformers by name. A call that comes with a packing, or with a cache
 that shares its prompts, runs the stock module's forward on a view of the module whose config names ours.
-Nothing that two calls have in common changes, so any number of threads may use one policy.
+Stock layers hand the packing on as a keyword, so calls in several threads change nothing in common.
 """
 
 import inspect
@@ -14,14 +14,13 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..._retype import Retyped, overriding, retype
+from ..caches.prefix_cache import SharedPrompts, prefix_cache_attention
 from .attention import shared_prefix_attention
-from .layout import Layout
-from .prefix_cache import SharedPrompts, prefix_cache_attention
 from .recurrence import run_along
 from .visibility import packed_mask
 
-# What a decoder's modules are given for packed rows, besides the arguments that transformers knows.
-PACKING = "packing"
+# The keyword by which a decoder's modules get the `Packing` of packed rows.
+PACKING = "vlm_packing"
 
 PACKED = "hf_vlm_rl_shared_prefix"
 CACHED = "hf_vlm_rl_prefix_cache"
@@ -32,8 +31,8 @@ M = TypeVar("M", bound=nn.Module)
 def attach(decoder: nn.Module) -> int:
     """Re-type a decoder's attention and recurrent modules in place.
 
-    The modules and not the decoder's forward, because gradient checkpointing runs them again in the
-    backward pass, long after that forward is over.
+    The decoder's forward alone would not do: gradient checkpointing runs the modules again in the backward
+    pass, long after that forward is over.
 
     Returns:
         The number of recurrent modules.
@@ -59,8 +58,7 @@ class SharingAttention(Retyped):
         @overriding(stock.forward)
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (packing := kwargs.pop(PACKING, None)) is not None:
-                if packing.visibility is not None:
-                    kwargs["attention_mask"] = packing.visibility
+                kwargs["attention_mask"] = packing.visibility(kwargs.get("attention_mask"))
                 return stock.forward(view(self, PACKED), **kwargs)
             cache = kwargs.get("past_key_values")
             if isinstance(cache, SharedPrompts):
@@ -88,12 +86,11 @@ class SharingRecurrence(Retyped):
 
 
 class _ConfigView:
-    """A config with another attention implementation, and with the layout that its masks are made for."""
+    """A config with another attention implementation."""
 
-    def __init__(self, config: Any, attention: str, layout: Layout | None):
+    def __init__(self, config: Any, attention: str):
         self._config = config
         self._attn_implementation = attention  # the name under which transformers' modules read it
-        self.shared_prefix = layout
 
     def get_text_config(self, *args: Any, **kwargs: Any) -> Any:
         text = self._config.get_text_config(*args, **kwargs)
@@ -103,20 +100,20 @@ class _ConfigView:
         return getattr(self._config, name)
 
 
-def view(module: M, attention: str, layout: Layout | None = None) -> M:
+def view(module: M, attention: str) -> M:
     """The same module, weights and submodules included, with another attention implementation."""
     copy = object.__new__(type(module))
-    copy.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention, layout))
+    copy.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention))
     return copy
 
 
 def _is_attention(module: nn.Module) -> bool:
-    # What transformers' attention functions read of a module; neither layers nor MLPs have both.
+    # transformers' attention functions read these two attributes; neither layers nor MLPs have both.
     return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
 
 
 def _cache_name(module: nn.Module) -> str | None:
-    """The argument for the cache of a recurrent or convolutional module; None if it is none."""
+    """The argument for the cache of a recurrent or convolutional module; None for other modules."""
     if isinstance(module, GradientCheckpointingLayer) or not hasattr(module, "layer_idx"):
         return None
     return _cache_parameter(type(module))

@@ -4,21 +4,24 @@ Rows that begin with the same tokens (and images) are laid out as
 
     [prefix, suffix of row 1, ..., suffix of row n]
 
-and where some of them have more in common, in place of their suffixes: [prefix, [prefix, suffix, suffix],
-suffix]. That is their tree, depth first. S packed tokens stand for the B x T of the batch.
+If some of them have more in common, a group stands in place of their suffixes: [prefix, [prefix, suffix,
+suffix], suffix]. This is their tree, depth first. S packed tokens stand for the B x T of the batch.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import torch
 
 from .tree import TOLL, Edge, cheapest_tree
 
-# Neighbours attend in one call, up to this share of what lies before them. Larger calls spend more on pairs
-# of rows that do not see each other, smaller ones copy the keys and values before them more often.
+# The decoder's keyword for the layout of a batch.
+LAYOUT = "vlm_layout"
+
+# Suffixes that lie side by side share one attention call while together they are at most this share of their
+# prefix. A larger call wastes work on pairs of rows that do not see each other; a smaller one copies the
+# prefix's keys once more.
 TOGETHER = 0.25
 
 
@@ -29,7 +32,7 @@ class Span:
     Attributes:
         start: Packed position of its first token.
         edge: The edge.
-        before: The span that its rows have before it, or None.
+        before: The span that precedes it in its rows, or None.
     """
 
     start: int
@@ -43,7 +46,7 @@ class Span:
 
     @cached_property
     def depth(self) -> int:
-        """The spans before it."""
+        """How many spans precede it in its rows."""
         return 0 if self.before is None else self.before.depth + 1
 
 
@@ -75,10 +78,9 @@ class Layout:
         target: (B * T,) packed position of each token of the batch; 0 for padding.
         positions: (S,) position of each packed token in its row, counted without padding.
         since: (S,) packed position of the first token of each token's edge.
-        until: (S,) packed position after the last token in whose rows each token is.
+        until: (S,) packed position after the last token whose rows contain each token.
         starts: (B,) the column of each row's first token.
         shape: (B, T).
-        attention: The `PackedAttention` that chooses the kernel of attention; None for the loop.
     """
 
     spans: tuple[Span, ...]
@@ -90,7 +92,6 @@ class Layout:
     until: torch.Tensor
     starts: tuple[int, ...]
     shape: tuple[int, int]
-    attention: Any = None
 
     @property
     def computed(self) -> int:
@@ -99,7 +100,7 @@ class Layout:
 
     @property
     def levels(self) -> int:
-        """The most prefixes that a row has behind each other."""
+        """The longest chain of shared prefixes in one row."""
         return max(span.depth for span in self.spans)
 
     @property
@@ -130,8 +131,8 @@ class Layout:
             mask: (B, T) bool, the real tokens.
         """
         rows = positions.expand(*positions.shape[:-2], *self.shape).flatten(-2, -1)
-        taken = rows.index_select(-1, self.source).index_select(-1, self.target)
-        return torch.equal(taken[..., mask.flatten()], rows[..., mask.flatten()])
+        packed = rows.index_select(-1, self.source).index_select(-1, self.target)
+        return torch.equal(packed[..., mask.flatten()], rows[..., mask.flatten()])
 
     def to(self, device: torch.device) -> "Layout":
         """The layout with its tensors on `device`."""
@@ -155,7 +156,7 @@ def find_layout(
         mask: (B, T) bool on the CPU; each row's real tokens must be contiguous.
         joined: (B, T) bool on the CPU: tokens before which no prefix may end.
         aligned: Only rows that begin in the same column share a prefix.
-        toll: Tokens that a prefix behind another one has to save; infinity for none of these.
+        toll: Tokens that a prefix behind another prefix must save; infinity allows no such prefix.
 
     Returns:
         The layout, or None if a row is empty or has padding in its middle.
@@ -167,12 +168,12 @@ def find_layout(
     if not torch.equal(inside, mask) or int(lengths.min()) == 0:
         return None
     # Flush left, so that rows padded differently compare equal.
-    flush = (columns + starts[:, None]).clamp(max=keys.shape[1] - 1)
-    keys = torch.where(columns < lengths[:, None], keys.gather(1, flush), torch.iinfo(keys.dtype).min)
+    left_aligned = (columns + starts[:, None]).clamp(max=keys.shape[1] - 1)
+    keys = torch.where(columns < lengths[:, None], keys.gather(1, left_aligned), torch.iinfo(keys.dtype).min)
     ends = columns.expand_as(keys)
     if joined is not None:
-        # The last place, up to each one, at which a prefix may end.
-        ends = ends.masked_fill(joined.gather(1, flush), 0).cummax(dim=1).values
+        # For each column, the last one up to it at which a prefix may end.
+        ends = ends.masked_fill(joined.gather(1, left_aligned), 0).cummax(dim=1).values
     kinds = starts if aligned else torch.zeros_like(starts)
     tree = cheapest_tree(keys, lengths, ends, kinds, toll)
     return _lay_out(tree, tuple(starts.tolist()), (len(mask), mask.shape[1]))
@@ -210,7 +211,7 @@ def _lay_out(tree: Sequence[Edge], starts: tuple[int, ...], shape: tuple[int, in
 
 
 def _spans(edges: Sequence[Edge], start: int = 0, before: Span | None = None) -> Iterator[Span]:
-    """The edges and all below them, the first of which lies at `start`."""
+    """The spans of edges that share one parent, and of all below them; the first begins at `start`."""
     for edge in edges:
         span = Span(start, edge, before)
         yield span
@@ -222,7 +223,7 @@ def _calls(tree: Sequence[Edge]) -> tuple[Call, ...]:
     calls: list[Call] = []
 
     def add(edges: Sequence[Edge], before: tuple[int, ...]) -> None:
-        """The calls of edges behind others, and of all below them."""
+        """Add the calls of edges that follow the calls `before`, and of all edges below them."""
         most = TOGETHER * sum(calls[number].length for number in before)
         waiting: list[Edge] = []
         for edge in edges:

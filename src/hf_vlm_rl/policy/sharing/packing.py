@@ -1,27 +1,29 @@
-"""What the modules of a decoder are given for one forward on packed rows."""
+"""What attention and recurrent modules must know about the packed rows of one forward."""
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
 
+from ..report import Refused
 from .layout import Layout, Span
 from .tree import FEWEST
-from .visibility import Visibility
+from .visibility import DenseVisibility, FunctionVisibility, PackedMask, Visibility
 
-# The edges that no others precede, and those that none follow.
+# The first step runs the edges that begin rows, the last step those that end rows.
 FIRST, LAST = (0,), (2,)
 
 
 @dataclass(frozen=True)
 class Run:
-    """Sequences on which a module runs at once.
+    """Sequences on which a recurrent module runs in one call.
 
     Attributes:
         tokens: (R, L) packed positions; padding has some real token's.
         mask: (R, L) long, 0 for padding; None if there is none.
-        states: (R,) which of the sequences of earlier runs, in their order, each of these continues; None if
-            they begin anew.
+        states: (R,) number of the sequence that each of these continues, counted over all earlier runs; None
+            if they begin anew.
         last: Whether no later run continues these.
     """
 
@@ -37,7 +39,7 @@ class Runs:
 
     Attributes:
         runs: In order.
-        place: (S,) of each packed token in the flattened runs, one behind the other.
+        place: (S,) index of each packed token in the flattened and concatenated runs.
     """
 
     runs: tuple[Run, ...]
@@ -49,25 +51,48 @@ class Packing:
 
     Args:
         layout: On the decoder's device.
-        visibility: Who sees whom in all layers, where the backbone says so; None if each layer's mask does.
+        mask: (B or 1, 1, T, T) the backbone's one mask for all layers; None if each layer gets its own.
     """
 
-    def __init__(self, layout: Layout, visibility: Visibility | None = None):
+    def __init__(self, layout: Layout, mask: torch.Tensor | None = None):
         self.layout = layout
-        self.visibility = visibility
+        self._of_all_layers = None if mask is None else DenseVisibility(layout, mask)
+        self._by_mask: dict[PackedMask, Visibility] = {}
+
+    def visibility(self, mask: Any) -> Visibility:
+        """Who sees whom in the layers that get a mask. Layers with the same mask share one `Visibility`.
+
+        Args:
+            mask: What the decoder hands its attention module.
+
+        Raises:
+            Refused: If it is no mask of this packed sequence.
+        """
+        if self._of_all_layers is not None:
+            return self._of_all_layers
+        if isinstance(mask, Visibility):
+            return mask
+        tokens = len(self.layout.source)
+        if not isinstance(mask, PackedMask) or mask.lengths != (tokens, tokens):
+            raise Refused(
+                "the decoder gives its attention another mask than that of the packed row", lasting=True
+            )
+        if mask not in self._by_mask:
+            self._by_mask[mask] = FunctionVisibility(self.layout, mask.function)
+        return self._by_mask[mask]
 
     @cached_property
     def runs(self) -> Runs:
-        """How recurrent modules run on it."""
+        """How recurrent modules run on the packed rows."""
         return _runs(self.layout)
 
 
 def _runs(layout: Layout) -> Runs:
-    """Along the tree, from the first edges of all rows to the last.
+    """Runs along the tree, from the edges that begin rows to the edges that end them.
 
-    States behind an edge that others continue must be those of its last token. Padding changes states that
-    are not zero. So the first edges are padded on the left, the last ones on the right, and between them only
-    edges of one depth and length run together.
+    If others continue an edge, its run must leave the state of its last token, and padding changes a state
+    that is not zero. So the first edges are padded on the left, the last ones on the right, and between them
+    only edges of one depth and length run together.
     """
     steps: dict[tuple[int, ...], list[Span]] = {}
     for span in layout.spans:
@@ -99,7 +124,7 @@ def _runs(layout: Layout) -> Runs:
 
 
 def _step(span: Span) -> tuple[int, ...]:
-    """Which edges run together, in the order in which they do."""
+    """A key: edges with equal keys run together, and smaller keys run earlier."""
     if span.before is None:
         return FIRST
     return (1, span.depth, span.edge.length) if span.edge.below else LAST

@@ -1,8 +1,8 @@
-"""Recurrent and convolutional modules on a packed sequence: along the tree, each edge from its states.
+"""Runs recurrent and convolutional modules along the tree of a packed sequence.
 
-Such a module reads a sequence from left to right, so packed rows would run into each other. It runs several
-times instead, inside its own layer: on the first prefixes, and on what follows them, with their states.
-Everything else of the layer stays packed, and no state crosses a layer, so gradient checkpointing holds.
+Such a module reads a sequence from left to right, so packed rows would run into each other. Instead it runs
+several times inside its own layer: on the first prefixes, then from their states on the edges behind them.
+Everything else in the layer runs once, and no state leaves its layer, so gradient checkpointing works.
 """
 
 from typing import Any
@@ -36,8 +36,8 @@ def run_along(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwarg
     for run in packing.runs.runs:
         if run.states is not None:
             earlier.restore(run.states)
-        own = {"hidden_states": hidden[run.tokens], "attention_mask": run.mask, cache_name: cache}
-        outputs.append(forward(mixer, **kwargs | own).flatten(0, 1))
+        arguments = {"hidden_states": hidden[run.tokens], "attention_mask": run.mask, cache_name: cache}
+        outputs.append(forward(mixer, **kwargs | arguments).flatten(0, 1))
         if not run.last:
             earlier.keep()
     return torch.cat(outputs).index_select(0, packing.runs.place).unsqueeze(0)

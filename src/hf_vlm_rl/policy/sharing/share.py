@@ -1,111 +1,131 @@
-"""From a backbone's resolved arguments to the layout that its decoder takes."""
+"""The gate of training forwards: may the rows of this batch share what they begin with, and how?
 
-import functools
-from collections.abc import Sequence
+Nothing behind this gate asks again. If a stock forward then does something that packed rows cannot do, the
+module that notices raises `Refused`, and the backbone lets stock compute the batch.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
 
-from ..foreign_hooks import foreign_hook
-from ..ranks import is_sharded, ranks
-from ..row_images import RowImages
-from .micro_batches import is_training
-from .self_check import disagreement
+from ..arguments import BACKBONE, require_known
+from ..foreign_hooks import foreign_forward, foreign_hook
+from ..images.row_images import RowImages
+from ..ranks import is_sharded
+from ..report import Refused
+from ..rotary import require_steady
+from .agreement import ROWS
+from .layout import Layout, find_layout
+from .settings import forbidden_here
 
-# The bits of a ticket by which images are told apart, as many as a signed number holds beside ids.
+# Below this share of tokens saved, packing costs about what it saves.
+WORTHWHILE = 0.15
+
+# Kinds of layers that run on a packed row. Configs that name none have layers of one kind, and the
+# comparison with stock says whether it is one of these.
+LAYERS = frozenset(
+    {"chunked_attention", "conv", "full_attention", "linear_attention", "mlp", "moe", "sliding_attention"}
+)
+
+# The bits of a ticket that tell images apart; in negative numbers, they fit into int64 beside ids.
 IMAGE = (1 << 62) - 1
 
 
-def share_prefixes(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
-    """What to add to the arguments of the stock backbone: a layout, or nothing.
+def plan(backbone: Any, kwargs: Mapping[str, Any], rows: Sequence[RowImages]) -> Layout | None:
+    """How the rows of a forward share; None if each is computed by itself. The report then says why.
 
     Args:
         backbone: A policy's backbone.
         kwargs: Its arguments after `resolve`.
         rows: The images of each row.
+
+    Returns:
+        The layout, on the device of the ids.
     """
-    ids = kwargs["input_ids"]
-    switch = backbone.sharing
-    tokens = functools.cache(lambda: token_keys(backbone, kwargs, rows))
-    if switch.way_in_words is not None and is_training(backbone):
-        switch.micro_batches.see(backbone, tokens(), kwargs.get("attention_mask"))
-    layout = switch.layout(ids, tokens, kwargs)
-    if layout is None:
-        return {}
-    # Asked late: a look at every module's hooks takes as long as finding the layout.
-    reason = watched(backbone) or _uneven(backbone)
-    if reason is not None:
-        switch.refuse(reason, lasting=False)
-    if reason is not None or not agrees(backbone):
-        return {}
-    return {switch.way: layout.to(ids.device)}
+    if backbone.sharing.mode is False:
+        return None
+    try:
+        settings = backbone.sharing
+        if (reason := settings.refusal or settings.unpacked or forbidden_here()) is not None:
+            raise Refused(reason)
+        _require_plain_batch(backbone, kwargs)
+        layout = layout_of(backbone, kwargs, rows)
+    except Refused as refused:
+        backbone.refuse_to_share(refused)
+        return None
+    return layout.to(kwargs["input_ids"].device)
 
 
-def watched(backbone: Any) -> str | None:
-    """Why the decoder must run as it stands: a hook is on it, or its config asks for what its layers give.
-
-    Arguments that ask for the same are no arguments that packing knows; a config speaks to the decoder alone.
-    """
-    decoder = backbone.decoder
-    for name in ("attentions", "hidden_states", *decoder.can_record_outputs):
-        if getattr(decoder.config, f"output_{name}", False):  # configs have those that their model can record
-            return f"the model's config has output_{name}"
-    home = foreign_hook(decoder)
-    return None if home is None else f"a hook of {home} is on the decoder"
-
-
-def _uneven(backbone: Any) -> str | None:
-    """Why ranks would run modules unequally often and wait for each other, as not all may share; or None."""
-    if backbone.sharing.way_in_words in ("cached", "mixed") and is_sharded(backbone):
-        return "weights are spread over ranks, and shared rows run some modules twice"
-    return None
+def _require_plain_batch(backbone: Any, kwargs: Mapping[str, Any]) -> None:
+    """Refuse batches whose arguments say more than which tokens there are, and where they stand."""
+    if len(kwargs["input_ids"]) < 2:
+        raise Refused("there is only one row")
+    if kwargs.get("past_key_values") is not None or kwargs.get("use_cache") is not False:
+        raise Refused("the caller wants a key-value cache (use_cache is not False)")
+    known = BACKBONE | backbone.sharing.vision_arguments | backbone.sharing.companions | {"use_cache"}
+    require_known(kwargs, known, "the caller passes")
+    mask = kwargs.get("attention_mask")
+    if mask is not None and (not isinstance(mask, torch.Tensor) or mask.ndim != 2):
+        raise Refused("the attention mask is not (B, T)")
+    if mask is None and kwargs.get("position_ids") is not None:
+        # transformers then reads a row whose positions restart as several documents.
+        raise Refused("the caller passes position_ids without an attention mask")
 
 
-def agrees(backbone: Any) -> bool:
-    """Whether the decoder gives the same when rows share; asked once per way, dtype and attention kernels."""
-    switch = backbone.sharing
-    decoder = backbone.decoder
-    kernel, attention = decoder.config._attn_implementation, switch.attention
-    kind = (switch.way, decoder.dtype, decoder.device, kernel, attention.setting)
-    # Alone only: sharded models wait in an extra forward for ranks that may not make it.
-    if kind in switch.checked or ranks() > 1 or decoder.device.type == "meta":
-        return True
-    reason = disagreement(decoder, switch.way, attention)
-    if reason is not None and attention.leave_flex(f"the self-check failed: {reason}"):
-        reason = disagreement(decoder, switch.way, attention)
-    if reason is None:
-        switch.checked.add(kind)
-    else:
-        switch.refuse(f"the self-check failed: {reason}")
-    return reason is None
-
-
-def token_keys(backbone: Any, kwargs: dict[str, Any], rows: Sequence[RowImages]) -> dict[str, Any]:
-    """What `find_layout` takes besides the mask.
+def layout_of(backbone: Any, kwargs: Mapping[str, Any], rows: Sequence[RowImages]) -> Layout:
+    """The layout of a batch, on the CPU.
 
     Args:
         backbone: A policy's backbone.
-        kwargs: Its arguments; `input_ids` (B, T) with clean placeholders.
+        kwargs: `input_ids` (B, T) with clean placeholders, and if there are any: `attention_mask` (B, T),
+            `position_ids`, token types.
         rows: The images of each row.
+
+    Raises:
+        Refused: If common prefixes are too short, or the decoder cannot compute them once exactly.
     """
-    keys = keys_of_rows(backbone, kwargs["input_ids"], rows)
-    # In some models, image tokens see each other in both directions, as do those that begin and end an image,
-    # or all of a prompt that has token types.
-    together = keys < 0
-    for name in backbone.family.token_types:
-        types = kwargs.get(name)
-        if types is not None:
-            together |= ((types == 0) if backbone.family.prefix_attention else (types != 0)).cpu()
-    joined = torch.zeros_like(together)
-    joined[:, 1:] = together[:, 1:] & together[:, :-1]
-    # Otherwise positions are columns, which some decoders take for more than distances.
+    settings, ids, mask = backbone.sharing, kwargs["input_ids"], kwargs.get("attention_mask")
+    mask = torch.ones(ids.shape, dtype=torch.bool) if mask is None else mask.cpu().bool()
+    keys, positions = keys_of_rows(backbone, ids, rows), kwargs.get("position_ids")
+    # Without `position_ids`, decoders number the columns, and some use these for more than distances.
     images = any(row.tickets for row in rows)
-    counted = kwargs.get("position_ids") is not None or (backbone.family.grids and images)
-    return {"keys": keys, "joined": joined, "aligned": not counted}
+    columns = positions is None and not (backbone.family.grids and images)
+    layout = find_layout(keys, mask, _joined(backbone, keys, kwargs), aligned=columns)
+    if layout is None:
+        raise Refused("a row has padding in its middle or no token at all")
+    if settings.mode == "auto" and layout.saved < WORTHWHILE:
+        raise Refused(f"less than {WORTHWHILE:.0%} of the tokens could be saved")
+    if not mask.all():
+        require_steady(_reach(ids, positions, columns), settings.steady_positions)
+    if positions is not None and not layout.fits(positions.cpu(), mask):
+        raise Refused("rows with one prompt have different position_ids for it")
+    # To look at every module's hooks takes as long as to find the layout, so it comes after cheaper checks.
+    require_unwatched(backbone)
+    if settings.recurrent and is_sharded(backbone):
+        raise Refused("weights are spread over ranks, and shared rows run some modules twice")
+    backbone.verdicts.ask(ROWS, backbone.decoder)
+    return layout
+
+
+def require_unwatched(backbone: Any) -> None:
+    """Refuse a decoder that hooks watch, or whose config asks for layers' outputs.
+
+    The gate refuses the same wish as an argument (`output_attentions=True`): the table does not allow it.
+    """
+    decoder = backbone.decoder
+    for name in ("attentions", "hidden_states", *decoder.can_record_outputs):
+        if getattr(decoder.config, f"output_{name}", False):  # configs lack what their model cannot record
+            raise Refused(f"the model's config has output_{name}")
+    if (home := foreign_hook(decoder)) is not None:
+        raise Refused(f"a hook of {home} is on the decoder")
+    if (home := foreign_forward(decoder)) is not None:
+        raise Refused(f"a forward of {home} stands in the place of the decoder's")
 
 
 def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) -> torch.Tensor:
-    """Ids in which image tokens are told apart by their image.
+    """Ids in which the tokens of different images differ.
 
     Args:
         backbone: A policy's backbone.
@@ -118,11 +138,64 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
     keys = ids.cpu().clone()
     places = backbone.processing_class.state.marks(keys)
     for row, images in enumerate(rows):
-        marks = [
+        numbers = [
             -1 - (ticket & IMAGE)
             for ticket, length in zip(images.tickets, images.lengths, strict=True)
             for _ in range(length)
         ]
-        if marks:
-            keys[row, places[row]] = torch.tensor(marks)
+        if numbers:
+            keys[row, places[row]] = torch.tensor(numbers)
     return keys
+
+
+def require_one_prompt_once(config: Any, token_types: Collection[str]) -> None:
+    """Refuse decoders for which a prompt is not the same in each row that begins with it.
+
+    Args:
+        config: The text config.
+        token_types: `VLMFamily.token_types`.
+
+    Raises:
+        Refused: If it is such a decoder.
+    """
+    if unknown := sorted(set(token_types) - BACKBONE):
+        raise Refused(f"the decoder takes {unknown[0]} for each token", lasting=True)
+    # A config without `attention_dropout` belongs to a decoder that has none.
+    if getattr(config, "attention_dropout", 0.0):
+        raise Refused("the decoder drops attention at random", lasting=True)
+
+
+def require_packable(config: Any) -> None:
+    """Refuse decoders with layers of an unknown kind; the comparison with stock finds what this misses.
+
+    Args:
+        config: The text config.
+
+    Raises:
+        Refused: If the decoder has layers of a kind that is not known.
+    """
+    if unknown := sorted(set(getattr(config, "layer_types", None) or ()) - LAYERS):
+        raise Refused(f"its {unknown[0]} layers are not known to run on packed rows", lasting=True)
+
+
+def _joined(backbone: Any, keys: torch.Tensor, kwargs: Mapping[str, Any]) -> torch.Tensor:
+    """(B, T) bool on the CPU: tokens before which no prefix may end.
+
+    In some models, image tokens see each other in both directions, as do those that begin and end an image,
+    or all tokens of a prompt that has token types.
+    """
+    together = keys < 0
+    for name in backbone.family.token_types:
+        types = kwargs.get(name)
+        if types is not None:
+            together |= ((types == 0) if backbone.family.prefix_attention else (types != 0)).cpu()
+    joined = torch.zeros_like(together)
+    joined[:, 1:] = together[:, 1:] & together[:, :-1]
+    return joined
+
+
+def _reach(ids: torch.Tensor, positions: torch.Tensor | None, columns: bool) -> float:
+    """The largest position of a batch plus 1; infinity where its backbone counts positions later."""
+    if positions is not None:
+        return int(positions.max()) + 1
+    return ids.shape[1] if columns else math.inf

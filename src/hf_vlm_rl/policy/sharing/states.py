@@ -14,7 +14,7 @@ def keep_states(layer: L) -> L:
     """Let a cache's layer keep new states as new tensors; stock copies them in place, into one tensor.
 
     Args:
-        layer: An empty layer, which is changed and given back.
+        layer: An empty layer, which is changed and returned.
     """
     vars(layer)["update_conv_state"] = MethodType(_update_conv_state, layer)
     vars(layer)["update_recurrent_state"] = MethodType(_update_recurrent_state, layer)
@@ -28,7 +28,7 @@ def _update_conv_state(
     conv_kernel_size: int | None = None,
     **kwargs: Any,
 ) -> torch.Tensor:
-    """The states that the convolution needs: those kept, and the new ones behind them."""
+    """The states that the convolution reads: those of the layer, and the new ones behind them."""
     width = conv_kernel_size or layer.conv_kernel_size[state_idx] or conv_states.shape[-1]
     if layer.has_previous_state[state_idx]:
         states = torch.cat([layer.conv_states[state_idx], conv_states], dim=-1)
@@ -44,7 +44,7 @@ def _update_conv_state(
 def _update_recurrent_state(
     layer: Any, recurrent_states: torch.Tensor, state_idx: int = 0, **kwargs: Any
 ) -> torch.Tensor:
-    """The new state, which is kept."""
+    """The new state, which the layer then keeps."""
     layer.device, layer.dtype = recurrent_states.device, recurrent_states.dtype
     layer.recurrent_states[state_idx] = recurrent_states
     layer.is_recurrent_states_initialized[state_idx] = True
@@ -52,7 +52,7 @@ def _update_recurrent_state(
 
 
 class EarlierStates:
-    """What the states of a cache's layer were behind each of several sequences.
+    """The states that a cache's layer had at the end of each of several sequences.
 
     Args:
         layer: The layer, which keeps the states of the latest sequences.
@@ -63,7 +63,7 @@ class EarlierStates:
         self._kept: list[tuple[dict[int, Any], dict[int, Any]]] = []
 
     def keep(self) -> None:
-        """Remember the states of the latest sequences, behind those of earlier ones."""
+        """Append the states of the latest sequences to those of earlier ones."""
         self._kept.append((dict(self._layer.conv_states), dict(self._layer.recurrent_states)))
 
     def restore(self, sequences: torch.Tensor) -> None:
@@ -72,8 +72,8 @@ class EarlierStates:
         Args:
             sequences: (R,) their numbers.
         """
-        now = (self._layer.conv_states, self._layer.recurrent_states)
-        for states, earlier in zip(now, zip(*self._kept, strict=True), strict=True):
+        current = (self._layer.conv_states, self._layer.recurrent_states)
+        for states, earlier in zip(current, zip(*self._kept, strict=True), strict=True):
             for number in states:
                 if states[number] is not None:  # some modules have one of the two
                     states[number] = torch.cat([each[number] for each in earlier]).index_select(0, sequences)

@@ -1,19 +1,11 @@
-"""What a decoder takes for each token of a batch, for some of the tokens."""
+"""Picks, out of a decoder's arguments for a batch, what belongs to some of its tokens."""
 
 from typing import Any
 
 import torch
 
-from .visibility import UnknownInput
-
-# Tensors (B, T, ...) that a decoder takes for each token, besides positions and masks.
-OF_TOKENS = frozenset({"inputs_embeds", "moe_mm_token_type_ids", "per_layer_inputs"})
-
-# What some backbones hand on to a decoder, which leaves it to the head behind it.
-OF_THE_HEAD = frozenset({"logits_to_keep"})
-
-# Which tokens are images, and features that are added to their hidden states in several layers.
-DEEP = {"visual_pos_masks": "deepstack_visual_embeds", "vision_mask": "deepstack_features"}
+from ..arguments import ARGUMENTS, FEATURES, Argument
+from ..report import Refused
 
 
 def take_tokens(shape: tuple[int, int], source: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -25,22 +17,23 @@ def take_tokens(shape: tuple[int, int], source: torch.Tensor, kwargs: dict[str, 
         kwargs: The arguments for the whole batch.
 
     Raises:
-        UnknownInput: If there is a tensor of which nobody knows what it says of tokens.
+        Refused: If the table does not say how the tokens' part of a tensor is picked.
     """
-    taken = {}
+    chosen = {}
     for name, value in kwargs.items():
-        if value is None or name in OF_THE_HEAD:
+        argument = ARGUMENTS.get(name, Argument())
+        if value is None or argument.decoder == "whole":
             continue
-        if name == "position_ids":
+        if argument.decoder == "positions":
             # (B, T), or (3 or 4, B, T) for multimodal positions, with 1 for B where all rows have the same.
-            taken[name] = value.expand(*value.shape[:-2], *shape).flatten(-2, -1)[..., source]
-        elif name in OF_TOKENS:
-            taken[name] = _of_tokens(shape, value, source)
-        elif name in DEEP and kwargs.get(DEEP[name]) is not None:
-            taken |= _deep_features(shape, kwargs, name, source)
-        elif isinstance(value, torch.Tensor) and name not in DEEP.values():
-            raise UnknownInput(f"the decoder takes {name} for each token")
-    return kwargs | taken
+            chosen[name] = value.expand(*value.shape[:-2], *shape).flatten(-2, -1)[..., source]
+        elif argument.decoder == "tokens":
+            chosen[name] = _of_tokens(shape, value, source)
+        elif argument.features is not None and kwargs.get(argument.features) is not None:
+            chosen |= _image_features(shape, kwargs, name, source)
+        elif isinstance(value, torch.Tensor) and name not in FEATURES:
+            raise Refused(f"the decoder takes {name} for each token", lasting=True)
+    return kwargs | chosen
 
 
 def _of_tokens(shape: tuple[int, int], tensor: torch.Tensor, source: torch.Tensor) -> torch.Tensor:
@@ -49,18 +42,19 @@ def _of_tokens(shape: tuple[int, int], tensor: torch.Tensor, source: torch.Tenso
     return flat.index_select(0, source.flatten()).unflatten(0, source.shape)
 
 
-def _deep_features(
+def _image_features(
     shape: tuple[int, int], kwargs: dict[str, Any], name: str, source: torch.Tensor
 ) -> dict[str, Any]:
-    """Some decoders add features to hidden states at image tokens: keep those of the tokens."""
+    """The tokens' part of a mask of image tokens, and the features that the decoder adds at these tokens."""
     tokens = kwargs[name].flatten(0, 1)
     images = _of_tokens(shape, kwargs[name], source)
-    kept = images.flatten(0, 1)
-    if tokens.ndim == 2:  # (B, T, H), alike in the last dimension
-        tokens, kept = tokens[:, 0], kept[:, 0]
-    order = (tokens.cumsum(0) - 1).index_select(0, source.flatten())[kept]
-    layers = kwargs[DEEP[name]]
+    chosen_mask = images.flatten(0, 1)
+    if tokens.ndim == 2:  # the mask was (B, T, H), with one value along H
+        tokens, chosen_mask = tokens[:, 0], chosen_mask[:, 0]
+    indices = (tokens.cumsum(0) - 1).index_select(0, source.flatten())[chosen_mask]
+    features = str(ARGUMENTS[name].features)
+    layers = kwargs[features]
     if isinstance(layers, dict):
-        taken = {number: layer.index_select(0, order) for number, layer in layers.items()}
-        return {name: images, DEEP[name]: taken}
-    return {name: images, DEEP[name]: [layer.index_select(0, order) for layer in layers]}
+        chosen = {number: layer.index_select(0, indices) for number, layer in layers.items()}
+        return {name: images, features: chosen}
+    return {name: images, features: [layer.index_select(0, indices) for layer in layers]}

@@ -1,8 +1,8 @@
 """What the rows of a batch have in common: a tree of prefixes, each of which is computed once.
 
-Sorted, rows that begin alike lie side by side, and the lengths in which neighbours agree make a tree: rows
-part at its forks, and end at its leaves. Not every fork is worth calls of its own, so the cheapest tree has
-some of them only. Of a prompt and its completions, it has a prefix and suffixes.
+In sorted order, rows that begin alike lie side by side. The number of tokens in which neighbours agree makes
+a tree: rows part at its forks and end at its leaves. Not every fork is worth calls of its own, so the
+cheapest tree keeps only some. For one prompt and its completions, it is one prefix with its suffixes.
 """
 
 import functools
@@ -12,27 +12,27 @@ from dataclasses import dataclass
 
 import torch
 
-# Numbers that are neither ids nor images nor padding.
+# The first of B numbers that stand neither for ids nor for images nor for padding.
 OWN = torch.iinfo(torch.long).min + 1
 
-# Tokens that a prefix behind another one has to save. Each has calls of attention and of recurrent modules of
-# its own, and the keys of what lies below it are no longer neighbours.
+# Tokens that a prefix behind another prefix must save. It costs calls of attention and of recurrent modules,
+# and the keys that tokens below it attend to are no longer contiguous.
 TOLL = 16
 
-# A prefix behind another one has so many tokens at least: recurrent modules take a single one for a step of
-# `generate`, and change their states in place.
+# A prefix behind another prefix has at least so many tokens: recurrent modules take a single token for a
+# decoding step and change their states in place.
 FEWEST = 2
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Tokens that some rows have in common, behind others that they have in common.
+    """Tokens that some rows have in common, as they have everything before these tokens.
 
     Attributes:
-        begin: The place, in each of the rows, of the first token.
-        end: The place behind the last.
+        begin: Index of the first of these tokens in each of the rows.
+        end: Index behind the last one.
         rows: Ascending.
-        below: What follows, by their first rows. Every row's last edge is its own, and has none.
+        below: The edges that follow, sorted by rows. A row's last edge is in no other row and has none below.
     """
 
     begin: int
@@ -58,7 +58,7 @@ class Fork:
     Attributes:
         end: The last place up to which one prefix of all may go; for a row alone, its length.
         rows: The rows.
-        parts: Those that agree further.
+        parts: Groups of these rows that agree further.
     """
 
     end: int
@@ -66,28 +66,28 @@ class Fork:
     parts: tuple["Fork", ...] = ()
 
 
-# Of a fork whose rows may continue a prefix of so many tokens: the fewest tokens and tolls that it costs, and
-# where a prefix that ends at the fork begins then, or None.
+# Maps (fork, tokens of the prefix that its rows may continue) to (cost in tokens and tolls of the cheapest
+# edges, where the edge that ends at the fork then begins; None if there is no such edge).
 Costs = Callable[[Fork, int], tuple[float, int | None]]
 
 
 def cheapest_tree(
     keys: torch.Tensor, lengths: torch.Tensor, ends: torch.Tensor, kinds: torch.Tensor, toll: float = TOLL
 ) -> tuple[Edge, ...]:
-    """The edges before which there are none; with all below them, they have every token of the rows.
+    """The edges that begin rows; with all edges below them, they hold every token of the rows.
 
     Args:
         keys: (B, T), all rows from the first column on.
         lengths: (B,) tokens of each row.
-        ends: (B, T) the last place, up to each one, at which a prefix of the row may end.
+        ends: (B, T) for each place, the last one up to it at which a prefix of the row may end.
         kinds: (B,) only rows of one kind share.
-        toll: Tokens that a prefix behind another one has to save; infinity for none of these.
+        toll: Tokens that a prefix behind another prefix must save; infinity allows no such prefix.
     """
-    # Every row keeps its last token: it is none that another row has.
+    # No prefix has a row's last token: a number that no other row has stands in its place.
     numbers = torch.arange(len(keys))
-    own = keys.clone()
-    own[numbers, lengths - 1] = OWN + numbers
-    rows, inverse = torch.unique(torch.cat([kinds[:, None], own], dim=1), dim=0, return_inverse=True)
+    unique_keys = keys.clone()
+    unique_keys[numbers, lengths - 1] = OWN + numbers
+    rows, inverse = torch.unique(torch.cat([kinds[:, None], unique_keys], dim=1), dim=0, return_inverse=True)
     order, rows = inverse.argsort(stable=True), rows[inverse.sort(stable=True).values]
     agreed = (rows[1:] == rows[:-1]).int().cumprod(dim=1).sum(dim=1) - 1  # -1 where kinds differ
     fork = _fork(order.tolist(), agreed.tolist(), lengths.tolist(), ends)
@@ -111,7 +111,7 @@ def _costs(toll: float) -> Costs:
 
 
 def _edges(fork: Fork, begin: int, costs: Costs) -> list[Edge]:
-    """The cheapest edges for a fork's rows, which continue a prefix of so many tokens or begin anew."""
+    """The cheapest edges for a fork's rows, which continue a prefix of `begin` tokens or begin anew."""
     if not fork.parts:
         return [Edge(begin, fork.end, fork.rows)]
     _, start = costs(fork, begin)
@@ -129,7 +129,7 @@ def _by_rows(edges: Iterable[Edge]) -> tuple[Edge, ...]:
 
 
 def _fork(rows: list[int], agreed: list[int], lengths: list[int], ends: torch.Tensor) -> Fork:
-    """Of neighbouring rows, of which each agrees with the next in so many tokens."""
+    """The fork of neighbouring rows; `agreed`: in how many tokens each of them agrees with the next."""
     if len(rows) == 1:
         return Fork(lengths[rows[0]], (rows[0],))
     depth = min(agreed)

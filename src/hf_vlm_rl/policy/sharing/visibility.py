@@ -1,10 +1,11 @@
 """Who sees whom in a packed sequence: what the layout says, and what the stock model's masks say.
 
-Layers differ: some look back a window only, others see whole images. What their masks say is asked for the
-pairs of tokens that packed attention computes, so that no mask of all rows or of the whole sequence is made.
+Layers differ: some look back a window only, others see whole images. Their masks are evaluated only for the
+pairs of tokens that packed attention computes, so no mask of all rows or of the whole sequence is stored.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from torch import nn
 from transformers.masking_utils import causal_mask_function
 
-from .flex import Blocks, find_blocks
+from ..report import Refused
 from .layout import Call, Layout
 from .tree import Edge
 
@@ -20,20 +21,8 @@ from .tree import Edge
 AHEAD = "tokens see what follows them where no mask forbids it"
 
 
-class UnknownInput(Exception):
-    """A backbone or decoder does what nobody knows how to pack; nothing was computed.
-
-    Attributes:
-        lasting: Whether all its forwards do; else only those that are like this one.
-    """
-
-    def __init__(self, reason: str, lasting: bool = True):
-        super().__init__(reason)
-        self.lasting = lasting
-
-
 class Visibility:
-    """What the packed tokens see, of themselves and of each other. This one: all that comes before them.
+    """Which packed tokens see which. In this class, each sees all that comes before it in its rows.
 
     Args:
         layout: How the rows are packed.
@@ -51,7 +40,7 @@ class Visibility:
     def masks(self) -> list[torch.Tensor | None]:
         """Who sees whom in each of the layout's calls.
 
-        That is a mask (tokens, tokens before and tokens), bool or added to the scores, or None: each token
+        Each is a mask (tokens, tokens before and tokens), bool or added to the scores, or None: each token
         sees all that lies before it.
         """
         return [self._mask_of(call) for call in self.layout.calls]
@@ -66,11 +55,6 @@ class Visibility:
         """Whether masks are numbers that are added to the scores."""
         return False
 
-    @cached_property
-    def blocks(self) -> Blocks:
-        """Who sees whom, by blocks, unless it is `additive`. Made once for all layers that attend alike."""
-        return find_blocks(self.layout, self.seen)
-
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Which queries see which keys.
 
@@ -84,7 +68,7 @@ class Visibility:
         return (keys <= queries) & (queries < self.layout.until[keys])
 
     def _mask_of(self, call: Call) -> torch.Tensor | None:
-        # Without a mask, attention is computed for the tokens before, too: cheaper where these are fewer.
+        # Without a mask, the tokens before are queries as well: that is cheaper if they are fewer.
         fewer = sum(each.length for each in self._before(call)) < call.length
         if self.causal and call.of_one_edge and fewer:
             return None
@@ -102,12 +86,12 @@ class Visibility:
         return [self.layout.calls[number] for number in call.before]
 
     def _in_a_row(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Where the keys are of the queries' edges or of edges before these."""
+        """Where the edge of a key is that of the query, or comes before it."""
         return (self.layout.since[keys] <= queries) & (queries < self.layout.until[keys])
 
 
 class FunctionVisibility(Visibility):
-    """What a mask function of transformers says of a row's tokens, which it knows by their place in it.
+    """Asks a mask function of transformers, which knows a token by its place in its row.
 
     Args:
         layout: How the rows are packed.
@@ -125,7 +109,7 @@ class FunctionVisibility(Visibility):
 
     @property
     def causal(self) -> bool:
-        """Whether the function says so."""
+        """Whether the function is the causal one of transformers."""
         return self._function is causal_mask_function
 
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -138,23 +122,23 @@ class FunctionVisibility(Visibility):
 
 
 class DenseVisibility(Visibility):
-    """What the backbone's own mask of the whole batch says.
+    """Reads the mask of the whole batch that the backbone makes.
 
     Args:
         layout: How the rows are packed.
         mask: (B or 1, 1, T, T), bool or added to the scores.
 
     Raises:
-        UnknownInput: If the mask has another form, or rows differ in what their common prefix sees.
+        Refused: If the mask has another form, or rows differ in what their common prefix sees.
     """
 
     def __init__(self, layout: Layout, mask: torch.Tensor):
         super().__init__(layout)
         rows, columns = layout.shape
         if mask.shape[1:] != (1, columns, columns) or len(mask) not in (1, rows):
-            raise UnknownInput(f"the backbone makes an attention mask of shape {tuple(mask.shape)}")
+            raise Refused(f"the backbone makes an attention mask of shape {tuple(mask.shape)}", lasting=True)
         self._mask = mask[:, 0].expand(rows, -1, -1)
-        lengths = {row: span.edge.end for span in layout.spans for row in span.edge.rows}  # the last edge's
+        lengths = {row: span.edge.end for span in layout.spans for row in span.edge.rows}  # last edges win
         for span in layout.spans:
             self._check(span.edge, lengths)
 
@@ -164,7 +148,7 @@ class DenseVisibility(Visibility):
         return True
 
     def _check(self, edge: Edge, lengths: dict[int, int]) -> None:
-        """What tokens of several rows see must be the same in each, and nothing that follows their edge."""
+        """Refuse an edge whose tokens see other things in other rows, or see what follows the edge."""
         first = None
         for row in edge.rows if edge.below else ():
             start = self.layout.starts[row]
@@ -173,11 +157,11 @@ class DenseVisibility(Visibility):
             within, beyond = seen[:, : edge.end], seen[:, edge.end :]
             first = within if first is None else first
             if bool(sees(beyond).any()) or not torch.equal(within, first):
-                raise UnknownInput("tokens of the common prefix see what follows it", lasting=False)
+                raise Refused("tokens of the common prefix see what follows it")
 
     @property
     def causal(self) -> bool:
-        """Whether the mask is known to say so: it is not."""
+        """Whether the mask is known to be causal: it is not."""
         return False
 
     @property
@@ -191,7 +175,7 @@ class DenseVisibility(Visibility):
         tokens = self.layout.source[queries]
         row, column = tokens // columns, tokens % columns
         start = column - self.layout.positions[queries]
-        # Keys in other rows may lie outside the queries' own.
+        # Keys of other rows may stand beyond the end of the query's row; `within` excludes them.
         allowed = self._mask[row, column, (start + self.layout.positions[keys]).clamp(0, columns - 1)]
         within = self._in_a_row(queries, keys)
         if self.additive:
@@ -209,28 +193,34 @@ def looks_ahead(module: nn.Module) -> bool:
     return getattr(module, "is_causal", True) is False  # other modules have no such attribute
 
 
+@dataclass(frozen=True, eq=False)
+class PackedMask:
+    """What our mask interface returns for a packed sequence: the function that would fill a mask.
+
+    Attributes:
+        function: Of (batch, head, query, key) indices, without padding.
+        lengths: Numbers of queries and keys that the mask would have.
+    """
+
+    function: Callable
+    lengths: tuple[int, int]
+
+
 def packed_mask(
-    q_length: int,
-    kv_length: int,
-    mask_function: Callable,
-    config: Any,
-    use_vmap: bool = False,
-    **kwargs: Any,
-) -> Visibility:
+    q_length: int, kv_length: int, mask_function: Callable, use_vmap: bool = False, **kwargs: Any
+) -> PackedMask:
     """A mask interface of transformers, for decoders that run on a packed sequence.
 
     Args:
         q_length: S, the packed tokens.
         kv_length: S.
         mask_function: Of indices, without padding.
-        config: The decoder's, which carries the layout.
         use_vmap: The function is the model's own, so its indices may mean anything.
-        **kwargs: What the packed sequence has not (padding, a cache) or what concerns dense masks.
+        **kwargs: Padding and a cache, which packed sequences have not, and options of dense masks.
 
     Raises:
-        UnknownInput: If the function is not one of places in a row.
+        Refused: If the function may not be one of places in a row.
     """
-    layout = config.shared_prefix
-    if use_vmap or q_length != len(layout.source) or kv_length != q_length:
-        raise UnknownInput("the decoder makes an attention mask of its own")
-    return FunctionVisibility(layout, mask_function)
+    if use_vmap:
+        raise Refused("the decoder makes an attention mask of its own", lasting=True)
+    return PackedMask(mask_function, (q_length, kv_length))

@@ -1,1 +1,1 @@
-"""What an image field says, read, measured, kept: from a path, URL or bytes to a stored image."""
+"""Images: read from a path, a URL or bytes, measured, converted to RGB, and stored under a ticket."""

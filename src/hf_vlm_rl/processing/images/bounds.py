@@ -7,18 +7,18 @@ from ...families import VLMFamily
 
 BOUNDS = (("min_pixels", "max_pixels"), ("min_tiles", "max_tiles"))
 OPTIONS = tuple(name for names in BOUNDS for name in names)
-# Of InternVL's 256 tokens a tile, these are 65,536 for one image: more than its decoders read.
+# At InternVL's 256 tokens a tile, these are 65,536 tokens for one image, more than its decoders read.
 MOST_TILES = 256
-# Image processors with a `size` keep the areas there.
+# Keys of `size` under which some image processors keep the bounds of the area.
 _IN_SIZE = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
 
 
 def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[str, int]:
-    """The options that were given, under the names of the family's image processor.
+    """The options that the caller set, under the names of the family's image processor.
 
     Args:
-        family: The model's row.
-        options: By the names in `OPTIONS`; None for those that were not given.
+        family: The model's family.
+        options: By the names in `OPTIONS`; None for those that the caller left out.
 
     Raises:
         ValueError: If the family has no such option, or a value is no whole number in its bounds.
@@ -50,11 +50,11 @@ def with_options(image_processor: Any, options: Mapping[str, int]) -> Any:
 
 
 def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, int | None]) -> None:
-    """Refuse a smallest size above the largest: the native image processors then resize to either.
+    """Refuse a smallest size above the largest: native image processors then resize to either.
 
     Args:
         image_processor: The native one, with the options set.
-        family: The model's row.
+        family: The model's family.
         options: As for `image_options`.
 
     Raises:
@@ -72,7 +72,7 @@ def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, 
 
 
 def _value(image_processor: Any, name: str, native_name: str) -> int | None:
-    # Which of the two a native image processor has depends on its class.
+    # A native image processor has either an attribute or a key of `size`, depending on its class.
     value = getattr(image_processor, native_name, None)
     if value is None and name in _IN_SIZE:
         value = getattr(image_processor.size, _IN_SIZE[name], None)

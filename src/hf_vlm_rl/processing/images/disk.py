@@ -1,9 +1,10 @@
-"""The directory that processes of a machine share for images and notes, and users, if they like."""
+"""The directory in which processes of a machine, and users if they like, share images and notes."""
 
 import contextlib
+import errno
 import hashlib
-import itertools
 import os
+import re
 import stat
 import tempfile
 import time
@@ -15,6 +16,13 @@ from typing import NamedTuple
 CACHE_VARIABLE = "HF_VLM_RL_CACHE"
 DAY = 24 * 3600  # seconds
 SPILL_BYTES = 16 << 30
+# A file in the root of every store. `clean` removes nothing from a folder that lacks it.
+MARKER = "hf_vlm_rl_store"
+TIERS = ("kept", "spilled")
+# A folder is named by a file's first two digits; a file that is being written has mkstemp's name.
+_FOLDER = re.compile("[0-9a-f]{2}")
+_BY_HANDLE = os.unlink in os.supports_dir_fd  # not on Windows, where links need an administrator
+_FILE = re.compile(r"[0-9a-f]{16}(\.[a-z]+)+|\.\w{8}\.tmp")
 
 
 class Cleaned(NamedTuple):
@@ -37,8 +45,9 @@ class Directory:
     `kept/` holds what other processes and later runs need, until `clean`. `spilled/` holds what had no room
     in memory, up to a bound.
 
-    Directories get the mode of the root, and files what of it is not for executing: below a root that a group
-    or everybody may write to, users share what they store.
+    Directories get the mode of the root, and files the same without execution: below a root that a group or
+    everybody may write to, users share what they store. Whoever may write there may also leave links: the
+    store follows none below its root, and removes only files whose names have the form that it gives them.
 
     Args:
         root: Created where it is missing.
@@ -51,10 +60,11 @@ class Directory:
         self._spilled_since_sweep = 0
 
     def probe(self) -> None:
-        """Warn if nothing can be written here: it may never be needed."""
+        """Warn, without an error, if nothing can be written here: a run may never need to."""
         try:
             with self._explained():
                 self._make(self.root)
+                self._mark()
                 with tempfile.NamedTemporaryFile(dir=self.root, prefix=".", suffix=".tmp") as file:
                     file.write(b"probe")
         except OSError as error:
@@ -66,17 +76,17 @@ class Directory:
         Args:
             key: The hash.
             suffix: What kind of file it is.
-            keep: Only look for one that is kept.
+            keep: Look in `kept/` only.
         """
         with self._explained():
-            for tier in ("kept",) if keep else ("kept", "spilled"):
+            for tier in TIERS[:1] if keep else TIERS:
                 path = self._path(key, suffix, tier)
-                if path.is_file():
+                if path.is_file() and not any(map(os.path.islink, (path, *path.parents[:2]))):
                     return path
         return None
 
     def read(self, key: int, suffix: str) -> bytes | None:
-        """What the file of a key holds; None if there is none. It then counts as used just now."""
+        """The content of a key's file, which then counts as used just now; None if there is none."""
         with self._explained(), contextlib.suppress(FileNotFoundError):  # another process may sweep it
             if (path := self.find(key, suffix)) is not None:
                 content = path.read_bytes()
@@ -85,16 +95,16 @@ class Directory:
         return None
 
     def write(self, key: int, suffix: str, content: bytes, keep: bool = False) -> None:
-        """Write the file of a key, in place of one that is there and holds something else.
+        """Write the file of a key; replaces a file with other content.
 
         Args:
             key: The hash.
             suffix: What kind of file it is.
             content: What it shall hold.
-            keep: Write it for other processes and later runs.
+            keep: Write it to `kept/`, for other processes and later runs.
 
         Raises:
-            OSError: If it cannot be written; what was there stays.
+            OSError: If it cannot be written; an older file stays.
         """
         with self._explained():
             path = self.find(key, suffix, keep) or self._path(key, suffix, "kept" if keep else "spilled")
@@ -118,15 +128,22 @@ class Directory:
             older_than_days: For how many days.
 
         Raises:
+            FileNotFoundError: If the directory is no store: it lacks the marker that every store has.
             OSError: If the directory cannot be read.
         """
+        if not (self.root / MARKER).is_file():
+            raise FileNotFoundError(
+                f"{self.root} has no file {MARKER}. Expected the directory of an ImageStore. Nothing was "
+                f"removed. If it is a store of an earlier version, ImageStore({str(self.root)!r}) marks it."
+            )
         removed = Cleaned()
-        for used, size, path in itertools.chain(self._files("kept"), self._files("spilled")):
-            if used < time.time() - older_than_days * DAY:
-                gone = _remove(path)
-                removed = Cleaned(
-                    removed.files + gone, removed.nbytes + gone * size, removed.refused + (not gone)
-                )
+        for tier in TIERS:
+            for used, size, path in self._files(tier):
+                if used < time.time() - older_than_days * DAY:
+                    gone = self._remove(path)
+                    removed = Cleaned(
+                        removed.files + gone, removed.nbytes + gone * size, removed.refused + (not gone)
+                    )
         return removed
 
     def _path(self, key: int, suffix: str, tier: str) -> Path:
@@ -137,17 +154,20 @@ class Directory:
         return path.is_relative_to(self.root / "kept")
 
     def _replace(self, path: Path, content: bytes) -> None:
+        if link := next(filter(os.path.islink, path.parents[:2]), None):
+            raise OSError(errno.ELOOP, f"{link} is a link, and a store follows none")
         self._make(path.parent)
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
+                if _BY_HANDLE:
+                    self._inherit_mode(file.fileno(), 0o666)
                 if self._is_kept(path):
-                    # The machine may stop at any time: no name may come to stand for half a file, or an empty
-                    # one. What is spilled has no use beyond this run, and need not wait for the disk.
+                    # If the machine stops, no name may lead to half a file or an empty one. A spilled file
+                    # has no use beyond this run and need not wait for the disk.
                     file.flush()
                     os.fsync(file.fileno())
-            self._inherit_mode(temporary, 0o666)
             os.replace(temporary, path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
@@ -162,11 +182,22 @@ class Directory:
         self._make(folder.parent)
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
-            self._inherit_mode(folder, 0o7777)
+            if _BY_HANDLE:
+                with _opened(folder) as handle:
+                    self._inherit_mode(handle, 0o7777)
 
-    def _inherit_mode(self, path: str | Path, bits: int) -> None:
+    def _mark(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            handle = os.open(self.root / MARKER, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(handle, "w") as file:
+                file.write("An image store: `hf-vlm-rl clean` removes old files of kept and spilled.\n")
+                if _BY_HANDLE:
+                    self._inherit_mode(file.fileno(), 0o666)
+
+    def _inherit_mode(self, handle: int, bits: int) -> None:
+        """Give an open file or folder the root's mode; by handle, as its name may be a user's link by now."""
         with contextlib.suppress(OSError):  # file systems without modes
-            os.chmod(path, stat.S_IMODE(self.root.stat().st_mode) & bits)
+            os.fchmod(handle, stat.S_IMODE(self.root.stat().st_mode) & bits)
 
     def _bound_spilled(self, written: int) -> None:
         self._spilled_since_sweep += written
@@ -178,16 +209,34 @@ class Directory:
         for _, size, path in files:
             if total <= self.spill_bytes * 3 // 4:
                 break
-            total -= size * _remove(path)
+            total -= size * self._remove(path)
 
-    def _files(self, tier: str) -> Iterator[tuple[float, int, str]]:
-        """Time of last use, size and path of each file, folder by folder; there may be millions."""
+    def _files(self, tier: str) -> Iterator[tuple[float, int, Path]]:
+        """Time of last use, size and path of each file of a tier, folder by folder; there may be millions."""
+        root = self.root / tier
         with self._explained():
-            for folder in _entries(self.root / tier):
+            for folder in () if root.is_symlink() else _entries(root):
+                if not _FOLDER.fullmatch(folder.name) or not folder.is_dir(follow_symlinks=False):
+                    continue
                 for entry in _entries(folder):
-                    with contextlib.suppress(FileNotFoundError):  # another process swept it
-                        status = entry.stat()
-                        yield status.st_mtime, status.st_size, entry.path
+                    if _FILE.fullmatch(entry.name) and entry.is_file(follow_symlinks=False):
+                        with contextlib.suppress(FileNotFoundError):  # another process swept it
+                            status = entry.stat(follow_symlinks=False)
+                            yield status.st_mtime, status.st_size, root / folder.name / entry.name
+
+    def _remove(self, path: Path) -> bool:
+        """Remove a file, and return whether it is gone; one of another user may have to stay."""
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                if not _BY_HANDLE:
+                    path.unlink()
+                    return True
+                # The folder's name may be a link by now: remove the file from the folder that was opened.
+                with _opened(path.parents[1]) as tier, _opened(path.parent.name, tier) as folder:
+                    os.unlink(path.name, dir_fd=folder)
+        except OSError:
+            return False
+        return True
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:
@@ -196,7 +245,7 @@ class Directory:
         except OSError as error:
             if error.__cause__ is not None:  # explained already
                 raise
-            # With the number, which makes it a PermissionError or whatever it was.
+            # With `errno`, OSError makes an error of the same class, such as PermissionError.
             raise OSError(
                 error.errno,
                 f"Cannot use the image store: {error.strerror or error}. Expected a directory with free "
@@ -237,11 +286,11 @@ def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:
         return []
 
 
-def _remove(path: str) -> bool:
-    """Whether a file is gone; one of another user may have to stay."""
+@contextlib.contextmanager
+def _opened(folder: str | os.PathLike[str], inside: int | None = None) -> Iterator[int]:
+    """The handle of a folder; a link is refused."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=inside)
     try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
-    except OSError:
-        return False
-    return True
+        yield handle
+    finally:
+        os.close(handle)

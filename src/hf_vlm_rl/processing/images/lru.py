@@ -51,7 +51,7 @@ class ByteBoundedCache(Generic[Key, Value]):
         return self._nbytes
 
     def get(self, key: Key) -> Value | None:
-        """The value, which is then the last that is dropped; None if there is none."""
+        """The value, which then counts as used last; None if there is none."""
         with self._lock:
             if key not in self._entries:
                 return None
@@ -62,7 +62,7 @@ class ByteBoundedCache(Generic[Key, Value]):
         """Keep a value, and drop the least recently used ones beyond the bound.
 
         Returns:
-            The value that is held: where the key has one, that one.
+            The value that the key has now: an older one stays in place of `value`.
         """
         size = self._size_of(value)
         with self._lock:

@@ -5,8 +5,9 @@ They stand beside an image in its block, or in a dict with it, which every train
     {"type": "image", "image": "chart.png", "max_pixels": 401408}
     {"path": "chart.png", "max_pixels": 401408}
 
-Trainers that render a conversation to text and pass its images separately leave behind what stands beside an
-image in a block. The text therefore carries it, behind the image's placeholder, and `unmarked` takes it out.
+Trainers that render a conversation to text and pass its images separately would lose the options in its
+blocks. So `marked` writes them into the text, behind the image's placeholder, and `unmarked` takes them out.
+Such a mark ends with a hash of its options, so that no text of a user or of a model is taken for one.
 """
 
 import json
@@ -20,31 +21,32 @@ from ...errors import ImageError
 from ...families import VLMFamily
 from .bounds import OPTIONS as BOUNDED
 from .bounds import check_bounds, image_options, with_options
-from .reference import PAYLOADS, payload
+from .disk import content_hash
+from .disk import name as hexadecimal
+from .reference import PAYLOADS, is_stored, payload
 
-# What a block of a message, or an image as `datasets` stores it, has beside options.
+# Keys of a message's block, or of an image as `datasets` stores it, that are no options.
 # `detail` asks OpenAI's servers to look closer; to a model that runs here it says nothing.
 _OWN = frozenset({"type", "text", "bytes", "detail", *PAYLOADS})
 # InternVL's own names.
 _ALIASES = {"min_num": "min_tiles", "max_num": "max_tiles"}
 _RESIZED = ("resized_height", "resized_width")
-# `process_vision_info` would resize images of fewer or more to another size than the one asked for.
+# `process_vision_info` would resize images of fewer or more tokens to another size than the options name.
 _LEAST_TOKENS, _MOST_TOKENS = 4, 16384
-# PIL keeps what programs note of an image here.
+# Our key in `image.info`, where PIL keeps what programs note of an image.
 _KEY = "hf_vlm_rl_options"
-# No text of a prompt has these behind a placeholder.
 _MARK = "\u2063"
-_MARKED = re.compile(f"{_MARK}([^{_MARK}]*){_MARK}")
+_MARKED = re.compile(f"{_MARK}({{[^{_MARK}]*}})([0-9a-f]{{16}}){_MARK}")
 
 
 def options_of(image: Any) -> dict[str, Any]:
-    """What stands beside an image in its dict or block, also one level deeper (`image_url`).
+    """The options in an image's dict or block, also one level deeper (`image_url`).
 
     Args:
         image: A dict or a block; anything else has no options.
 
     Raises:
-        ImageError: If both levels say something else of one option.
+        ImageError: If the two levels have different values of one option.
     """
     if not isinstance(image, Mapping):
         return {}
@@ -60,7 +62,7 @@ def with_image_options(image: Any, options: Mapping[str, Any]) -> Any:
     """An image and its options as one object; the image itself if there are none.
 
     Raises:
-        ImageError: If it has other values of these options already.
+        ImageError: If the image has another value of one of these options already.
     """
     if not options:
         return image
@@ -70,12 +72,12 @@ def with_image_options(image: Any, options: Mapping[str, Any]) -> Any:
         raise ImageError(f"Got two values of {', '.join(changed)} for one image. Give one.")
     if isinstance(image, Mapping):  # as `datasets` stores it, or with options
         stored = {name: value for name, value in image.items() if name in ("bytes", "path")}
-        image = stored if image.get("bytes") is not None else payload(image)
+        image = stored if is_stored(image) else payload(image)
     return {"image": image, **own, **options}
 
 
 def note_options(image: PIL.Image.Image, options: Mapping[str, Any]) -> PIL.Image.Image:
-    """Note options on an image that nobody else holds, in place of what may be noted there."""
+    """Write options into the `info` of an image that nobody else holds; replaces older ones."""
     image.info = {name: value for name, value in image.info.items() if name != _KEY}
     if options:
         image.info[_KEY] = dict(options)
@@ -83,7 +85,7 @@ def note_options(image: PIL.Image.Image, options: Mapping[str, Any]) -> PIL.Imag
 
 
 def noted_options(image: Any) -> dict[str, Any]:
-    """What `note_options` noted."""
+    """The options that `note_options` wrote."""
     return image.info.get(_KEY, {})
 
 
@@ -96,11 +98,11 @@ def allowed_options(family: VLMFamily, image_processor: Any) -> tuple[str, ...]:
 
 
 def check_options(options: Mapping[str, Any], family: VLMFamily, image_processor: Any) -> None:
-    """Refuse options that a family does not have, and values that are none.
+    """Refuse options that a family does not have, and values that they cannot have.
 
     Args:
         options: Of one image.
-        family: The model's row.
+        family: The model's family.
         image_processor: The native one.
 
     Raises:
@@ -140,12 +142,12 @@ def native_options(
     Args:
         image: Upright RGB.
         options: Of this image.
-        family: The model's row.
+        family: The model's family.
         image_processor: The native one.
 
     Returns:
-        The image, resized where the options say to what size, in multiples of a token's side, as Qwen's
-        `process_vision_info` does; and JSON-like arguments.
+        The image, resized if the options name a size (in multiples of a token's side, as Qwen's
+        `process_vision_info` does); and JSON-like arguments.
 
     Raises:
         ImageError: As `check_options`.
@@ -172,10 +174,10 @@ def native_options(
 
 
 def marked(text: str, placeholder: str, options: Sequence[Mapping[str, Any]]) -> str:
-    """A rendered prompt that carries its images' options.
+    """Write the options of a prompt's images into its text, as marks behind their placeholders.
 
     Args:
-        text: With one placeholder an image.
+        text: A rendered prompt with one placeholder an image.
         placeholder: The text that stands for an image.
         options: Of each image, in order.
 
@@ -190,7 +192,7 @@ def marked(text: str, placeholder: str, options: Sequence[Mapping[str, Any]]) ->
             f"{len(options)} images, so that their options {list(options)} have no place. Expected one each."
         )
     first, *rest = text.split(placeholder)
-    marks = [f"{_MARK}{json.dumps(dict(each), sort_keys=True)}{_MARK}" if each else "" for each in options]
+    marks = [_mark(json.dumps(dict(each), sort_keys=True)) if each else "" for each in options]
     return first + "".join(placeholder + mark + part for mark, part in zip(marks, rest, strict=True))
 
 
@@ -202,18 +204,24 @@ def unmarked(text: str, placeholder: str) -> tuple[str, list[dict[str, Any]]]:
     found, parts = [], []
     for part in rest:
         mark = _MARKED.match(part)
+        if mark is not None and mark[0] != _mark(mark[1]):
+            mark = None  # somebody's text that looks like a mark
         found.append(json.loads(mark[1]) if mark else {})
         parts.append(part[mark.end() :] if mark else part)
     return placeholder.join([first, *parts]), found
 
 
+def _mark(options: str) -> str:
+    return f"{_MARK}{options}{hexadecimal(content_hash(options.encode()))}{_MARK}"
+
+
 def _resized(options: Mapping[str, Any], factor: int) -> tuple[int, int]:
-    """(height, width): the size that was asked for, in the nearest multiples of a token's side."""
+    """(height, width) that the options name, in the nearest multiples of a token's side."""
     return tuple(round(options[name] / factor) * factor for name in _RESIZED)
 
 
 def _factor(family: VLMFamily, image_processor: Any) -> int | None:
-    """Pixels of a side that become one token, where images keep their size up to this; else None."""
+    """Side of the square of pixels that becomes one token, if images are resized to multiples of it."""
     patch, merge = (getattr(image_processor, name, None) for name in ("patch_size", "merge_size"))
     if "max_pixels" in family.processor_options and isinstance(patch, int) and isinstance(merge, int):
         return patch * merge

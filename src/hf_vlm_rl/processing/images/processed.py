@@ -13,10 +13,10 @@ class ProcessedImage:
     Attributes:
         inputs: The processor's outputs for this image alone, named as the model names them.
         replacement: The text that stands for the image in a prompt.
-        tokens: Number of placeholder ids in it, that is of image features.
-        video: It is a video.
-        output: Under which key of `mm_encoder_outputs` the model reads its features, which is also whose
-            placeholder ids it has: some models have ids for videos, others write videos as images.
+        tokens: Number of placeholder ids that stand for it, one for each feature.
+        video: True for a video.
+        output: The key of `mm_encoder_outputs` under which the model reads its features, and the kind of its
+            placeholder ids: some models have ids for videos, others write videos with the ids of images.
     """
 
     inputs: dict[str, Any]

@@ -1,9 +1,9 @@
-"""Turn whatever users call an image into an upright RGB `PIL.Image`."""
+"""Turn whatever users call an image into an RGB `PIL.Image`, as stock transformers would."""
 
 import io
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ import PIL.ImageOps
 
 from ...errors import ImageError
 from .fetch import fetch
-from .reference import ACCEPTED, is_url, parse, payload
+from .formats import FORMATS, is_foreign, open_image
+from .reference import ACCEPTED, is_stored, is_url, parse, payload
 
 CHANNELS = (1, 3, 4)
 PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
@@ -21,28 +22,61 @@ PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
 MAX_IMAGE_PIXELS = (256 << 20) // 3
 
 
-def load_rgb(image: Any) -> PIL.Image.Image:
-    """Decode `image`, apply its EXIF rotation and convert it to RGB.
-
-    The result is what transformers' `load_image` gives: `exif_transpose`, then `convert("RGB")`.
+def on_white(image: Any) -> PIL.Image.Image:
+    """Convert an image to RGB as transformers does outside of any model: it lays transparency on white.
 
     Args:
-        image: A PIL image; `str` or `Path` of a file; `file://`, `data:` or `http(s)://` URL;
-            encoded `bytes`; a dict that holds one of these (what `datasets.Image` stores); or a
-            numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4},
-            uint8 in [0, 255] or float in [0, 1].
+        image: A PIL image, or a numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in
+            {1, 3, 4}, uint8 in [0, 255] or float in [0, 1].
+
+    Raises:
+        ImageError: If an array has another shape, another type or other values.
+    """
+    if is_array(image):
+        image = _from_array(image)
+    if image.mode == "RGB" and "transparency" not in image.info:
+        return image.copy()
+    from transformers.image_transforms import convert_to_rgb  # takes seconds to import
+
+    return PIL.Image.fromarray(np.asarray(convert_to_rgb(image, return_numpy=True)))
+
+
+def load_rgb(image: Any, to_rgb: Callable[[Any], PIL.Image.Image] = on_white) -> PIL.Image.Image:
+    """Decode `image` and convert it to RGB.
+
+    A file is read as transformers' `load_image` reads it: turned as its EXIF orientation says, and converted
+    by `convert("RGB")`, which drops transparency. An image that is decoded already goes to `to_rgb` as it is,
+    as into a native processor's call: its EXIF orientation is not applied.
+
+    Args:
+        image: A PIL image; `str` or `Path` of a file; `file://`, `data:` or `http(s)://` URL; encoded
+            `bytes`; a dict that holds one of these; or a numpy/torch array. What `datasets.Image` stores (a
+            dict of `bytes` and `path`) is first decoded as `datasets` does it: turned upright, in its mode.
+        to_rgb: Gives a new RGB image of a PIL image or an array.
 
     Returns:
-        A new upright RGB image of at least 1 x 1 pixels. The input is left as it was.
+        A new RGB image of at least 1 x 1 pixels. The input is left as it was.
 
     Raises:
         ImageError: If the file is missing, truncated or no image, or the value is of another kind; before
             anything is decoded, if it has more than `max_image_pixels()` pixels.
     """
-    opened = _open(image)
-    check_pixels(opened, _describe(image))
+    if isinstance(image, Mapping) and not is_stored(image):
+        inner = payload(image)  # a dict of options may hold a decoded image
+        image = image if inner is None else inner
     try:
-        rgb = PIL.ImageOps.exif_transpose(opened).convert("RGB")
+        if is_array(image):
+            rgb = to_rgb(image)
+            check_pixels(rgb, _describe(image))
+        else:
+            decoded = isinstance(image, PIL.Image.Image)
+            opened = image if decoded else _open(image)
+            _check_format(opened, image)
+            check_pixels(opened, _describe(image))
+            upright = opened if decoded else PIL.ImageOps.exif_transpose(opened)
+            rgb = to_rgb(upright) if decoded or is_stored(image) else upright.convert("RGB")
+    except ImageError:
+        raise
     except Exception as error:  # PIL's formats raise whatever their parsers meet
         raise ImageError(
             f"Cannot decode {_describe(image)}: {error}. Expected a complete image file; "
@@ -54,6 +88,12 @@ def load_rgb(image: Any) -> PIL.Image.Image:
             "remove the row or fix the crop that made it."
         )
     return rgb
+
+
+def is_array(image: Any) -> bool:
+    """Whether `image` is a numpy array or a torch tensor."""
+    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
+    return isinstance(image, np.ndarray) or (torch is not None and isinstance(image, torch.Tensor))
 
 
 def max_image_pixels() -> int:
@@ -86,19 +126,14 @@ def check_pixels(opened: PIL.Image.Image, name: str) -> None:
         )
 
 
+def _check_format(opened: PIL.Image.Image, image: Any) -> None:
+    if is_foreign(opened):
+        raise ImageError(
+            f"{_describe(image)} is {opened.format}. Expected one of {', '.join(FORMATS)}; convert the file."
+        )
+
+
 def _open(image: Any) -> PIL.Image.Image:
-    if isinstance(image, Mapping) and image.get("bytes") is None:
-        inner = payload(image)  # an image with options may be an image already
-        image = image if inner is None else inner
-    if isinstance(image, PIL.Image.Image):
-        return image
-    if isinstance(image, np.ndarray):
-        return _from_array(image)
-    torch = sys.modules.get("torch")  # whoever has a tensor has imported it
-    if torch is not None and isinstance(image, torch.Tensor):
-        # numpy has no bfloat16.
-        tensor = image.detach().float() if image.is_floating_point() else image
-        return _from_array(tensor.cpu().numpy())
     reference = parse(image)
     if reference["bytes"] is not None:
         return _open_bytes(reference["bytes"], "the data URL" if isinstance(image, str) else None)
@@ -119,7 +154,7 @@ def _open_path(path: Path) -> PIL.Image.Image:
 
 def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
     try:
-        return PIL.Image.open(io.BytesIO(data))
+        return open_image(io.BytesIO(data))
     except PIL.Image.DecompressionBombError as error:  # far more than is allowed here
         raise ImageError(
             f"{name or f'{len(data)} bytes'}: {error} Make the image smaller, drop the row, or raise "
@@ -127,11 +162,15 @@ def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
         ) from error
     except Exception as error:  # as in `load_rgb`
         raise ImageError(
-            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}."
+            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}, "
+            f"encoded as one of {', '.join(FORMATS)}."
         ) from error
 
 
-def _from_array(array: np.ndarray) -> PIL.Image.Image:
+def _from_array(array: Any) -> PIL.Image.Image:
+    if not isinstance(array, np.ndarray):
+        # numpy has no bfloat16.
+        array = (array.detach().float() if array.is_floating_point() else array).cpu().numpy()
     shape = array.shape
     if array.ndim == 2:
         array = array[:, :, None]
@@ -158,8 +197,11 @@ def _from_array(array: np.ndarray) -> PIL.Image.Image:
 
 
 def _describe(image: Any) -> str:
-    if isinstance(image, Mapping) and image.get("bytes") is None:
-        image = payload(image)
+    if isinstance(image, Mapping):
+        # Stored bytes may have come with the name of their file.
+        image = payload(image) if image.get("bytes") is None else image.get("path") or image
+    if is_array(image):
+        return f"an image array of shape {tuple(image.shape)}"
     if isinstance(image, str | os.PathLike):
         longest = 80 if str(image).startswith("data:") else 200  # a path says most at its end
         return f"the image {str(image)[:longest]!r}"

@@ -12,9 +12,9 @@ from ...errors import ImageError
 
 ACCEPTED = (
     "a PIL image, a path, a file://, data: or http(s):// URL, encoded bytes, "
-    'a {"bytes", "path"} dict as `datasets` yields, or a uint8 (H, W, 3) / float [0, 1] array'
+    'a {"bytes", "path"} dict as `datasets` yields, or a uint8 (H, W, 3) array'
 )
-# Where dicts and blocks of messages hold an image.
+# Keys under which dicts and blocks of messages hold an image.
 PAYLOADS = ("image", "path", "url", "image_url", "base64")
 
 
@@ -22,8 +22,8 @@ class EncodedReference(TypedDict):
     """An image that is not decoded, and whose bytes are known.
 
     Attributes:
-        path: Where they are from, if that is known.
-        bytes: The encoded file, which goes before the path.
+        path: Where the bytes are from, if that is known.
+        bytes: The encoded file. It is read in place of the path.
     """
 
     path: str | None
@@ -47,7 +47,7 @@ Reference = EncodedReference | PathReference
 
 
 def parse(value: Any, folder: str = "") -> Reference:
-    """What an image field says.
+    """Read an image field, without opening anything.
 
     Args:
         value: A `str` or `Path` of a file; a `file://`, `data:` or `http(s)://` URL; encoded bytes; a dict
@@ -95,9 +95,16 @@ def payload(fields: Mapping[str, Any]) -> Any:
     for name, value in held.items():
         if name == "base64" and isinstance(value, str) and not value.startswith("data:"):
             return f"data:image;base64,{value}"
-        inner = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else None
+        inner = payload(value) if isinstance(value, Mapping) and not is_stored(value) else None
         return value if inner is None else inner
     return None
+
+
+def is_stored(value: Any) -> bool:
+    """Whether `value` is what `datasets.Image` stores: a dict of `bytes` and `path`, one of which is set."""
+    if not isinstance(value, Mapping) or "bytes" not in value:
+        return False
+    return value["bytes"] is not None or value.get("path") is not None
 
 
 def is_url(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""The upright size of an image from its file's header, without decoding pixels."""
+"""The size of an image from its file's header, upright, without decoding pixels."""
 
 import io
 import struct
@@ -9,6 +9,7 @@ import PIL.Image
 from PIL.PngImagePlugin import PngImageFile
 
 from ...errors import ImageError
+from .formats import open_image
 from .read import load_rgb
 from .reference import is_url, parse
 
@@ -26,21 +27,21 @@ def image_size(image: Any, fetch: bool = True) -> tuple[int, int]:
     """Width and height, in pixels, that `load_rgb` would give.
 
     Args:
-        image: What `load_rgb` takes. Nothing but arrays, images at http(s) addresses and formats without a
-            clear header are decoded; a file whose header is fine and whose pixels are broken passes.
+        image: What `load_rgb` takes. Only arrays, images at http(s) addresses and formats without a clear
+            header are decoded, so a file with a good header and broken pixels passes.
         fetch: Fetch images at http(s) addresses. Otherwise they are errors.
 
     Raises:
         ImageError: If there is no such file, or it is no image.
     """
     if isinstance(image, PIL.Image.Image):
-        return _turned(image, image.getexif())
+        return image.size
     source = _file_of(image, fetch)
     if source is not None:
         try:
-            with PIL.Image.open(source) as opened:
+            with open_image(source) as opened:
                 size = _upright(opened)
-        except Exception:  # PIL's formats raise whatever their parsers meet: `load_rgb` says it well
+        except Exception:  # PIL's parsers raise anything; `load_rgb` below explains it
             size = None
         if size is not None:
             return size

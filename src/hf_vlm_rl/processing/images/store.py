@@ -6,10 +6,10 @@ dataloader worker, another rank, a cached dataset) is also written to a director
 processes of the machine share, under its content hash and atomically.
 """
 
+import contextlib
 import io
 import json
 import os
-import struct
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -17,17 +17,19 @@ from typing import Any, Self
 import PIL.Image
 
 from ...errors import TicketError
-from ..notes import TextPrompts
 from .disk import CACHE_VARIABLE, SPILL_BYTES, Cleaned, Directory, content_hash, default_directory, name
+from .formats import open_image
+from .hashes import collision, image_digest, image_ticket
 from .lru import ByteBoundedCache
+from .notes import TextPrompts
 from .stored import RowNote, StoredImage, StoredVideo, as_json
 
 GIB = 1 << 30
 # Notes are small beside images; a thousand rows with long prompts are some megabytes.
 NOTES_BYTES = GIB // 4
 VIDEO = ".video.json"
-# Of a hundred thousand files, that they hold what their names say.
-VERIFIED_BYTES, VERIFIED_EACH = 16 << 20, 160
+# SHA-256 hashes of the images in eighty thousand files, which this process has read or written.
+VERIFIED_BYTES, VERIFIED_EACH = 16 << 20, 200
 
 
 class ImageStore:
@@ -44,7 +46,7 @@ class ImageStore:
 
     Attributes:
         disk: The directory.
-        text_prompts: What was noted about prompts without an image.
+        text_prompts: Notes about prompts without an image.
     """
 
     def __init__(
@@ -65,7 +67,7 @@ class ImageStore:
         )
         self._notes: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_note)
         self._videos: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_video)
-        self._verified: ByteBoundedCache[int, bool] = ByteBoundedCache(
+        self._verified: ByteBoundedCache[int, bytes] = ByteBoundedCache(
             VERIFIED_BYTES, lambda _: VERIFIED_EACH
         )
 
@@ -85,8 +87,8 @@ class ImageStore:
         }
 
     def __setstate__(self, state: dict) -> None:
-        # A worker owns nothing: what it puts goes to disk. Nor does the state name a process, so
-        # that `datasets` finds its cache again for a map function that holds a store.
+        # A worker owns nothing: what it puts goes to disk. The state names no process either: `datasets`
+        # hashes it with a map function that holds a store, and must find its own cache again.
         self._open(**state)
         self._owner = None
 
@@ -172,8 +174,9 @@ class ImageStore:
             A signed 64-bit integer.
 
         Raises:
-            TicketError: If `options`, `columns` or `prompt` cannot be written as JSON.
-            OSError: If this or an older image has to be written and cannot be; none is lost by that.
+            TicketError: If `options`, `columns` or `prompt` cannot be written as JSON; or if the store has
+                another image of the same ticket, which happens only if somebody searched for one.
+            OSError: If this or an older image has to be written and cannot be; no image is lost then.
         """
         shared = keep or self._others_read()
         if isinstance(image, StoredVideo):
@@ -183,9 +186,14 @@ class ImageStore:
         else:
             ticket = image_ticket(image)
             if ticket not in self._images:
-                image = image.copy()  # what the caller does to it later is not what the ticket says
+                with contextlib.suppress(OSError):  # the store's files cannot be read
+                    self._is_whole(ticket, image)
+                image = image.copy()  # the caller may change its own later
                 image.info = {}  # profiles and transparency of the file that it came from
-            image = self._images.put(ticket, image)
+            held = self._images.put(ticket, image)
+            if held is not image and (held.size, held.tobytes()) != (image.size, image.tobytes()):
+                raise collision(ticket)
+            image = held
             if shared:
                 self._write_image(ticket, image, keep)
         if not options and not columns and tail is None and prompt is None:
@@ -213,7 +221,7 @@ class ImageStore:
     def source(self, ticket: int) -> int:
         """The ticket of the same image and options without columns, tail and prompt.
 
-        What is computed from an image is kept under it: rows that ask different things about one
+        What is computed from an image is cached under it: rows that ask different things about one
         image have different tickets, and one source.
         """
         note = self._note(ticket)
@@ -241,9 +249,11 @@ class ImageStore:
     def _add_note(self, note: dict, shared: bool = False, keep: bool = False) -> int:
         text = as_json(note)
         alias = content_hash(b"note", text)
-        self._notes.put(alias, text)
+        if self._notes.get(alias) not in (None, text):
+            raise collision(alias)
         if shared:
             self._write_note(alias, text, keep)
+        self._notes.put(alias, text)
         return alias
 
     def _note(self, ticket: int) -> dict | None:
@@ -288,7 +298,7 @@ class ImageStore:
         self._write_video(video.ticket, text, keep=True)
 
     def _write_video(self, ticket: int, text: bytes, keep: bool = False) -> None:
-        self.disk.write(ticket, VIDEO, text, keep)
+        self._write_text(ticket, b"video", VIDEO, text, keep)
 
     def _image(self, ticket: int) -> PIL.Image.Image:
         image = self._images.get(ticket)
@@ -306,14 +316,14 @@ class ImageStore:
             )
         self._verified.discard(ticket)
         try:
-            with PIL.Image.open(io.BytesIO(content)) as opened:
+            with open_image(io.BytesIO(content)) as opened:
                 image = opened.convert("RGB")
         except (OSError, SyntaxError, ValueError) as error:
             raise self._damaged(ticket, "is cut off or no image") from error
         if image_ticket(image) != ticket:
             raise self._damaged(ticket, "holds another image than its name says")
         image.info = {}
-        self._verified.put(ticket, True)
+        self._verified.put(ticket, image_digest(image))
         return image
 
     def _damaged(self, ticket: int, how: str) -> TicketError:
@@ -326,30 +336,42 @@ class ImageStore:
         return os.getpid() != self._owner or int(os.environ.get("WORLD_SIZE", "1")) > 1
 
     def _write_note(self, alias: int, text: bytes, keep: bool = False) -> None:
-        self.disk.write(alias, ".json", text, keep)
+        self._write_text(alias, b"note", ".json", text, keep)
+
+    def _write_text(self, ticket: int, kind: bytes, suffix: str, text: bytes, keep: bool) -> None:
+        there = self.disk.read(ticket, suffix)
+        if there is not None and there != text and content_hash(kind, there) == ticket:  # else it is damaged
+            raise collision(ticket)
+        self.disk.write(ticket, suffix, text, keep)
 
     def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool = False) -> None:
         path = self.disk.find(ticket, ".png", keep)
-        if path is not None and self._is_whole(ticket):
+        if path is not None and self._is_whole(ticket, image):
             self.disk.mark_as_used(path)
             return
         content = io.BytesIO()
         # Level 1: lossless, and several times faster to write than PIL's default.
         image.save(content, format="PNG", compress_level=1)
         self.disk.write(ticket, ".png", content.getvalue(), keep)
-        self._verified.put(ticket, True)
+        self._verified.put(ticket, image_digest(image))
 
-    def _is_whole(self, ticket: int) -> bool:
-        """Whether the file of an image holds it; looked at once in a process."""
-        try:
-            return ticket in self._verified or self._read_image(ticket) is not None
-        except TicketError:
-            return False
+    def _is_whole(self, ticket: int, image: PIL.Image.Image) -> bool:
+        """Whether the file of a ticket holds `image`; a process reads each file once.
 
-
-def image_ticket(image: PIL.Image.Image) -> int:
-    """The ticket of an RGB image: a signed 64-bit BLAKE2b hash of its size and pixels."""
-    return content_hash(struct.pack("<II", image.width, image.height), image.tobytes())
+        Raises:
+            TicketError: If it holds another image of this ticket.
+        """
+        held = self._verified.get(ticket)
+        if held is None:
+            if self.disk.find(ticket, ".png") is None:
+                return False
+            try:
+                held = image_digest(self._read_image(ticket))
+            except TicketError:  # damaged
+                return False
+        if held != image_digest(image):
+            raise collision(ticket)
+        return True
 
 
 def _video(ticket: int, text: bytes) -> StoredVideo:
@@ -368,5 +390,5 @@ def default_store() -> ImageStore:
     """The store of this process in the default directory."""
     directory = default_directory()
     if directory not in _stores:
-        _stores.setdefault(directory, ImageStore(directory))  # of two threads, one's store is everybody's
+        _stores.setdefault(directory, ImageStore(directory))  # two threads at once get the same store
     return _stores[directory]

@@ -15,7 +15,7 @@ class RowNote:
     """What is known about an encoded prompt besides its ids.
 
     Attributes:
-        columns: The dataset columns that `encode_prompt` was given.
+        columns: The dataset columns that the caller passed to `encode_prompt`.
         prompt: The messages, their image blocks empty; None if not recorded.
         tail: Prompt tokens after the last image token; None if not recorded.
     """
@@ -27,7 +27,7 @@ class RowNote:
 
 @dataclass(frozen=True)
 class StoredVideo:
-    """The frames of a video that were sampled, each an image of the store.
+    """The sampled frames of a video, each an image of the store.
 
     Attributes:
         ticket: A hash of frames and metadata.

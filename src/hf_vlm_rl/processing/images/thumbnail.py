@@ -16,8 +16,8 @@ def thumbnails(store: ImageStore, tickets: Iterable[int]) -> tuple[str, ...]:
     """The images of tickets, and the first frames of videos, as `data:` URLs of JPEG files.
 
     Args:
-        store: Where the images are.
-        tickets: Theirs.
+        store: The store that holds the images.
+        tickets: Tickets of images and videos.
     """
     return tuple(_thumbnail(_first_frame(store, store.get(ticket).image)) for ticket in tickets)
 

@@ -7,7 +7,7 @@ of torch.
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,6 +22,10 @@ from .request import ACCEPTED, Video
 
 # Fields of transformers' `VideoMetadata` that users may give.
 FIELDS = frozenset({"total_num_frames", "fps", "width", "height", "duration", "frames_indices"})
+# FFmpeg's names of containers that hold their frames themselves.
+FORMATS = (
+    "mov,matroska,webm,avi,mpegts,mpeg,mpegvideo,flv,ogg,asf,gif,apng,webp_pipe,h264,hevc,av1,ivf,m4v,mjpeg"
+)
 
 
 class Clip(Protocol):
@@ -39,7 +43,7 @@ class Clip(Protocol):
 
 
 def identity(video: Video) -> tuple | None:
-    """What tells a video's file from others without decoding it; None for frames in memory.
+    """A key that tells a video's file from other files, without decoding; None for frames in memory.
 
     Raises:
         ImageError: If there is no such file.
@@ -61,10 +65,10 @@ def identity(video: Video) -> tuple | None:
 
 @contextmanager
 def opened(video: Video) -> Iterator[Clip]:
-    """A video, opened.
+    """A context in which a video is open.
 
     Raises:
-        ImageError: If it is no video, or its metadata are not those of one.
+        ImageError: If it is no video, or the caller's metadata do not fit it.
     """
     if _is_frames(video.source):
         yield _FrameList(video.source, video.metadata)
@@ -78,12 +82,17 @@ def opened(video: Video) -> Iterator[Clip]:
     else:
         path, name = reference["path"], f"the video {reference['path']!r}"
         data = fetch(path) if is_url(path) else None
-    try:
-        container = _av().open(_file(path) if data is None else io.BytesIO(data))
-    except _av().error.FFmpegError as error:
-        raise ImageError(f"Cannot open {name}: {error}. Expected {ACCEPTED}.") from error
-    with container:
-        yield _FileClip(container, name)
+    source = _file(path) if data is None else io.BytesIO(data)
+    with ExitStack() as stack:
+        try:
+            # Not playlists: FFmpeg would open the files and addresses that they name.
+            container = stack.enter_context(_av().open(source, options={"format_whitelist": FORMATS}))
+            clip = _FileClip(container, name)
+        except ImageError:
+            raise
+        except Exception as error:  # FFmpeg's errors, and what PyAV meets in their metadata
+            raise ImageError(f"Cannot open {name}: {error}. Expected {ACCEPTED}.") from error
+        yield clip
 
 
 class _FileClip:
@@ -97,11 +106,7 @@ class _FileClip:
         rate = stream.average_rate or stream.guessed_rate
         if not total or not rate:
             raise ImageError(f"{name} has {total} frames at a rate of {rate}. Expected a video with frames.")
-        if stream.width * stream.height > max_image_pixels():
-            raise ImageError(
-                f"{name} has frames of {stream.width} x {stream.height} pixels, more than "
-                f"{max_image_pixels()}. Make it smaller."
-            )
+        self._check_pixels(stream)
         self.metadata = {
             "total_num_frames": int(total),
             "fps": float(rate),
@@ -120,11 +125,13 @@ class _FileClip:
                     return
                 image = None
                 while index == place:
-                    # To RGB only what is wanted, and once.
-                    image = _upright(frame) if image is None else image
+                    # Only wanted frames are converted to RGB, each once.
+                    image = self._upright(frame) if image is None else image
                     yield image
                     index = next(wanted, None)
-        except _av().error.FFmpegError as broken:
+        except ImageError:
+            raise
+        except Exception as broken:  # as in `opened`
             error = broken
         if index is not None:
             raise ImageError(
@@ -133,8 +140,21 @@ class _FileClip:
                 f"{'' if error is None else f' ({error})'}. Expected a complete file; re-create it."
             ) from error
 
+    def _upright(self, frame: Any) -> PIL.Image.Image:
+        self._check_pixels(frame)  # which may differ from what the header says
+        image = frame.to_image()
+        turn = frame.rotation % 360
+        return image if turn == 0 else image.rotate(turn, expand=True)
+
+    def _check_pixels(self, sized: Any) -> None:
+        if sized.width * sized.height > max_image_pixels():
+            raise ImageError(
+                f"{self._name} has frames of {sized.width} x {sized.height} pixels, more than "
+                f"{max_image_pixels()}. Make it smaller."
+            )
+
     def _counted(self) -> int:
-        """Frames of a container whose header does not say: its packets, which are not decoded."""
+        """Number of frames of a container whose header does not say it: counts packets, decodes none."""
         count = sum(packet.size > 0 for packet in self._container.demux(self._stream))
         self._container.seek(0)
         return count
@@ -195,12 +215,6 @@ def _unreadable(path: Any, error: Exception) -> ImageError:
         f"Cannot read the video {str(path)[:200]!r}: {getattr(error, 'strerror', None) or error}. Expected "
         "the path of a video file; check the path and its permissions."
     )
-
-
-def _upright(frame: Any) -> PIL.Image.Image:
-    image = frame.to_image()
-    turn = frame.rotation % 360
-    return image if turn == 0 else image.rotate(turn, expand=True)
 
 
 def _av() -> Any:

@@ -1,4 +1,4 @@
-"""What the native processor makes of a video: its inputs, and the text that stands for it."""
+"""What the native processor makes of a video: inputs of the model, and the text that stands for the video."""
 
 import copy
 from collections.abc import Mapping
@@ -16,20 +16,20 @@ from ..native_call import image_inputs
 from .request import Video
 from .sampling import COUNT, RATE, SAMPLING, VideoReader
 
-# Arguments of video processors that say nothing of a single video.
+# Arguments of video processors that concern a whole call: no single video may set them.
 _OF_THE_CALL = frozenset(
     {"return_tensors", "return_metadata", "video_metadata", "input_data_format", "device"}
 )
 
 
 class Videos:
-    """What a processing class knows of videos, found out when the first one comes.
+    """What a processing class knows of videos; it asks the native processor when the first one comes.
 
     Args:
         store: Where frames go.
         image_id: The id of an image feature.
-        video_id: The id of a video feature, where videos have one of their own.
-        placeholder: What the text of a prompt has in the place of one video; None if nothing has.
+        video_id: The id of a video feature; None if the model has none, or it is the image's.
+        placeholder: The string that stands for one video in a prompt; None if there is none.
         refusal: Why the model takes no videos; "" if it does.
     """
 
@@ -48,7 +48,7 @@ class Videos:
         self._asked: dict[str, dict[str, Any]] = {}
 
     def __getstate__(self) -> dict:
-        # Without what use leaves behind, so that `datasets` finds its cache again.
+        # Without what is cached on use: `datasets` hashes this state and must find its own cache again.
         return self.__dict__ | {"_asked": {}}
 
     def check(self) -> None:
@@ -57,12 +57,12 @@ class Videos:
             raise UnsupportedModelError(f"Got a video. {self.refusal}")
 
     def ticket(self, native: ProcessorMixin, video: Video, asked: Mapping[str, Any]) -> int:
-        """Sample a video, and store its frames.
+        """Sample a video, store its frames, and return its ticket.
 
         Args:
             native: The native processor.
             video: The video.
-            asked: Arguments of the video processor that were given to the whole call.
+            asked: The call's arguments for the video processor, defaults included.
 
         Raises:
             ImageError: If the video or an option cannot be used.
@@ -83,7 +83,7 @@ class Videos:
         options = given | dict(video.options)
         own = {name: options.pop(name) for name in sorted(SAMPLING & options.keys())}
         general = {name: value for name, value in defaults.items() if name in SAMPLING and value is not None}
-        if own.keys() & {RATE, COUNT}:  # of these two, one says it
+        if own.keys() & {RATE, COUNT}:  # either of the two replaces both defaults
             general = {name: value for name, value in general.items() if name not in (RATE, COUNT)}
         stored = self._reader.read(video, processor, general | own)
         return self._store.put(stored, options)
@@ -107,7 +107,7 @@ class Videos:
             replacements.extend(texts)
             return inputs, texts
 
-        vars(twin)["_process_videos"] = recorded  # comes before the method of the class
+        vars(twin)["_process_videos"] = recorded  # hides the method of the class
         arguments = {
             "video_metadata": [copy.deepcopy(dict(video.metadata))],  # processors fill up its lists
             "do_sample_frames": False,
@@ -133,14 +133,14 @@ class Videos:
         return ProcessedImage(inputs, replacements[0], tokens, video=True, output="video" if own else "image")
 
     def settings(self, native: Any) -> str:
-        """Everything the result depends on besides the video, comparable."""
+        """All settings, besides the video, that the result depends on, as a string to compare."""
         if self.refusal:
             return ""
         values = vars(native.video_processor).items()
         return repr([(name, value) for name, value in values if not name.startswith("_")])
 
     def _asked_by_default(self, native: ProcessorMixin) -> dict[str, Any]:
-        """What the native processor asks of the video processor when the caller asks for nothing."""
+        """What the native processor passes to the video processor if its caller sets no argument."""
         settings = self.settings(native)
         if settings not in self._asked:
             self._asked[settings] = _asked_by_default(native)

@@ -25,7 +25,7 @@ class Video:
         source: Whatever `ACCEPTED` lists.
         options: How to sample and process it, as its block says: `fps`, `num_frames`, ...
         metadata: For arrays and lists of frames: fields of transformers' `VideoMetadata`, such as `fps`.
-        beside: It came in a column of images, where trainers count: its ticket is carried beside the ids.
+        beside: True for a video from a column of images: its ticket travels beside the ids, not inside.
     """
 
     source: Any
@@ -34,8 +34,21 @@ class Video:
     beside: bool = False
 
     def carried_beside(self) -> "Video":
-        """The same video, its ticket beside the ids."""
+        """A copy whose ticket travels beside the ids, in `pixel_values`."""
         return replace(self, beside=True)
+
+
+@dataclass(frozen=True)
+class VideoTicket:
+    """A video of a row whose frames are in the store.
+
+    Attributes:
+        ticket: Its ticket.
+        beside: True if the ticket travels in `pixel_values`, False if it is written into the ids.
+    """
+
+    ticket: int
+    beside: bool
 
 
 def is_video(value: Any) -> bool:
@@ -44,7 +57,7 @@ def is_video(value: Any) -> bool:
 
 
 def as_video(value: Any) -> Video:
-    """A video field, whatever its form.
+    """Read a video field of any form.
 
     Args:
         value: A `Video`, a block or dict with the video under one of `PAYLOADS` and options, or the source.

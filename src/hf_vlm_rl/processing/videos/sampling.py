@@ -17,7 +17,7 @@ from .request import Video
 RATE, COUNT = "fps", "num_frames"
 SAMPLING = frozenset({RATE, COUNT, "min_frames", "max_frames", "max_fps", "do_sample_frames"})
 
-# Of a video that nobody samples, all frames are taken: an hour has a hundred thousand.
+# Without sampling, the model gets every frame of a video, and an hour has a hundred thousand.
 MOST_FRAMES = 1024
 
 # A frame's ticket takes eight bytes, and Python some more.
@@ -25,7 +25,7 @@ FRAME_BYTES, DECODED_BYTES = 40, 64 << 20
 
 
 class VideoReader:
-    """Brings videos into a store.
+    """Samples videos and puts their frames into a store.
 
     Args:
         store: Where frames go.
@@ -36,7 +36,7 @@ class VideoReader:
         self._decoded: ByteBoundedCache[str, StoredVideo] = ByteBoundedCache(DECODED_BYTES, _nbytes)
 
     def read(self, video: Video, processor: Any, sampling: Mapping[str, Any]) -> StoredVideo:
-        """The frames that a native video processor samples, in the store.
+        """Store the frames that the native video processor samples.
 
         Args:
             video: The video.
@@ -49,14 +49,14 @@ class VideoReader:
         file = identity(video)
         key = json.dumps([file, _settings(processor), dict(sampling)], default=repr, sort_keys=True)
         stored = None if file is None else self._decoded.get(key)
-        # What was moved to disk goes at some time, the oldest first.
+        # The store deletes frames that it moved to disk, the oldest first: some may be gone.
         if stored is not None and self._store.holds(stored):
             return stored
         with opened(video) as clip:
             metadata = VideoMetadata(**clip.metadata)
             sampled = _sampled(metadata, processor, dict(sampling))
             indices = list(range(metadata.total_num_frames)) if sampled is None else sampled
-            # Frames that came with indices of their own were sampled before.
+            # Whoever passes `frames_indices` with frames has sampled them already.
             places = range(len(clip.metadata["frames_indices"])) if _given(clip, sampled) else indices
             metadata.frames_indices = clip.metadata["frames_indices"] if _given(clip, sampled) else indices
             facts = {name: metadata[name] for name in metadata if name != "video_backend"}

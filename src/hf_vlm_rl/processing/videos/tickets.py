@@ -6,25 +6,24 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..deal_images import VideoTicket
 from ..native_call import videos_kwargs_merged
-from .request import Video
+from .request import Video, VideoTicket
 
 
 def stand_ins(videos: Sequence[VideoTicket]) -> list[np.ndarray]:
-    """For each video an array that native processors count as one, which holds its ticket."""
+    """For each video an int64 array (1, 1, 1, 1) of its ticket, which native processors count as a video."""
     return [np.full((1, 1, 1, 1), video.ticket, dtype=np.int64) for video in videos]
 
 
 def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
-    """What the native `__call__` gets where it asks for the tensors of videos.
+    """Tickets for the native `__call__`, which asks for the tensors of videos.
 
     Args:
         processing: A processing class.
         videos: What `stand_ins` made, in lists of any depth.
 
     Returns:
-        The tickets as tensors of videos, (N, 1, 1), and the texts that stand for the N videos.
+        `pixel_values_videos`, the tickets as int64 (N, 1, 1); and the texts that stand for the N videos.
     """
     tickets = _tickets(videos)
     inputs = {"pixel_values_videos": torch.tensor(tickets, dtype=torch.int64).view(-1, 1, 1)}
@@ -32,7 +31,7 @@ def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
 
 
 def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int:
-    """The ticket of a video that came with a call of the processing class.
+    """Store a video of a call of the processing class, and return its ticket.
 
     Args:
         processing: The processing class.
@@ -47,12 +46,12 @@ def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int
 
 
 def written_inside(media: Sequence[Any]) -> list[int | None]:
-    """Of the images and videos of a row, the tickets that its ids are to hold; None for the others."""
+    """For each image and video of a row, its ticket if it is to be written into the ids, else None."""
     return [None if _is_beside(item) else item.ticket for item in media]
 
 
 def only_beside(carried: Sequence[Any], media: Sequence[Any]) -> list[Any]:
-    """Of what is carried for the images and videos of a row, that which goes beside its ids."""
+    """Those entries of `carried`, one for each image and video of a row, that travel in `pixel_values`."""
     return [ticket for ticket, item in zip(carried, media, strict=True) if _is_beside(item)]
 
 
@@ -67,7 +66,7 @@ def _tickets(videos: Any) -> list[int]:
 
 
 def beside(conversation: list[dict]) -> list[dict]:
-    """A copy of a normalized conversation whose videos have their tickets beside the ids."""
+    """A copy of a normalized conversation whose videos' tickets travel in `pixel_values`, not in the ids."""
     return [
         message | {"content": [_beside(block) for block in message["content"]]}
         if message.get("content")

@@ -1,0 +1,1 @@
+"""The caches of `generate`: which are known, and one whose rows share their prompts."""

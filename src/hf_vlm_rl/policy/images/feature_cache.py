@@ -1,0 +1,95 @@
+"""Image features of a frozen vision tower, kept from one forward to the next.
+
+A training step needs the features of an image in the rollout, in the old and reference log-probs and
+in every update pass. While nothing that made them has changed, they are computed once.
+"""
+
+import operator
+import threading
+from typing import Self
+
+from ...processing.images.lru import ByteBoundedCache
+from .image_features import Features
+from .tower_state import TowerState
+
+LIMIT_BYTES = 2 << 30
+
+
+class FeatureCache:
+    """Least-recently-used cache from ticket to `Features`, valid for one state of the tower.
+
+    Args:
+        limit_bytes: Bound of the features held, on the model's device.
+
+    Attributes:
+        encoded: Images that went through the tower so far.
+        reused: Images that did not have to: repeats within a forward and hits of the cache.
+    """
+
+    def __init__(self, limit_bytes: int = LIMIT_BYTES):
+        self.encoded = 0
+        self.reused = 0
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._state: TowerState | None = None
+        self._features: ByteBoundedCache[int, Features] = ByteBoundedCache(
+            limit_bytes, operator.attrgetter("nbytes")
+        )
+
+    def __deepcopy__(self, memo: dict) -> Self:
+        # The copy's weights may change without the original's, so its cache begins empty.
+        return type(self)(self.limit_bytes)
+
+    def __getstate__(self) -> dict:
+        return {"limit_bytes": self.limit_bytes}
+
+    def __setstate__(self, state: dict) -> None:
+        FeatureCache.__init__(self, **state)
+
+    @property
+    def limit_bytes(self) -> int:
+        """Bound of the features held, in bytes; 0 switches the cache off."""
+        return self._features.limit_bytes
+
+    @limit_bytes.setter
+    def limit_bytes(self, limit: int) -> None:
+        self._features.limit_bytes = limit
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the features held, in bytes."""
+        return self._features.nbytes
+
+    def clear(self) -> None:
+        """Drop all features; `encoded` and `reused` stay."""
+        self._features.clear()
+
+    def lookup(self, state: TowerState | None, tickets: list[int]) -> tuple[dict[int, Features], int]:
+        """The entries of `tickets` that are valid in `state`; another state empties the cache.
+
+        Returns:
+            The entries by ticket, and the number that `store` takes for features computed in this state.
+        """
+        with self._lock:
+            if state is None or not state.equals(self._state):
+                self.clear()
+                self._state = state
+                self._generation += 1
+            generation = self._generation
+        held = {ticket: self._features.get(ticket) for ticket in tickets}
+        return {ticket: features for ticket, features in held.items() if features is not None}, generation
+
+    def store(self, made: dict[int, Features], generation: int) -> dict[int, Features]:
+        """Count newly encoded images; keep their features unless `lookup` has seen another state since.
+
+        Returns:
+            `made`, as it came.
+        """
+        self.encoded += len(made)
+        if self._state is None or generation != self._generation:
+            return made
+        for ticket, features in made.items():
+            if features.nbytes <= self.limit_bytes:
+                # A copy: a view would keep the features of its whole batch alive.
+                self._features.put(ticket, features.clone())
+        return made

@@ -1,0 +1,190 @@
+"""From tickets to what the stock model takes: `mm_encoder_outputs` and the ids' companions.
+
+Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
+"""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+import torch
+from transformers.utils import logging
+
+from ...families import VLMFamily
+from ...families.derive_inputs import token_types
+from ...processing.images.processed import ProcessedImage
+from ...processing.state import ProcessingState
+from ..ranks import gradients_awaited, is_sharded
+from ..report import Refused
+from ..transfer import without_waiting
+from .features import encode_images, vision_options
+from .locate import cached_tokens, locate
+from .native_inputs import native_tensors
+from .row_images import RowImages
+from .spare_types import without_spare_types
+
+logger = logging.get_logger(__name__)
+
+IDLE = "idle_tower_calls"
+
+# Why stock computes a forward.
+NATIVE_PIXELS = "the images are native pixels, and no tickets"
+
+PROCESSING_CLASS_FORGOTTEN = (
+    "{model} trains on native pixels, which the stock processor makes: images are encoded for every row, and "
+    "prompts are not shared. The results are right. Pass processing_class=policy.processing_class to the "
+    "trainer, where it was probably forgotten."
+)
+
+# True in a thread that is inside `generate`.
+_generating: ContextVar[bool] = ContextVar("hf_vlm_rl_generating", default=False)
+
+
+@contextmanager
+def inside_generate() -> Iterator[None]:
+    """Inside the block, forwards of this thread belong to one `generate`, whose ranks have agreed already."""
+    token = _generating.set(True)
+    try:
+        yield
+    finally:
+        _generating.reset(token)
+
+
+def generating() -> bool:
+    """Whether this thread is inside a `generate` of a policy."""
+    return _generating.get()
+
+
+def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
+    """Turn the tickets in a forward's keyword arguments into image features: `locate` and encode.
+
+    Returns:
+        Arguments for the stock forward, and the images of each row; None if no ticket tells these.
+    """
+    kwargs, rows = locate(backbone, without_spare_types(backbone, kwargs))
+    if rows is not None:
+        # Ranks that are inside `generate` have agreed on their calls of the tower before its first forward.
+        sharded = not _generating.get() and is_sharded(backbone)
+        kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
+    elif kwargs.get("pixel_values") is not None:
+        _see_native_pixels(backbone)
+    elif _wants_types(backbone) and cached_tokens(kwargs):
+        # A decoding step in training mode: its tokens are text.
+        text = torch.zeros_like(kwargs["input_ids"])
+        kwargs |= {name: text for name in backbone.family.token_types if kwargs.get(name) is None}
+    return kwargs, rows
+
+
+def _see_native_pixels(backbone: Any) -> None:
+    """Note that a forward on native pixels does not share; warn if its trainer lacks the processing class."""
+    if backbone.sharing.mode is not False:
+        backbone.refuse_to_share(Refused(NATIVE_PIXELS))
+    if backbone.training and torch.is_grad_enabled() and not backbone.family.native_inputs:
+        logger.warning_once(PROCESSING_CLASS_FORGOTTEN.format(model=type(backbone).__name__))
+
+
+def _wants_types(backbone: Any) -> bool:
+    """Whether a backbone may ask for token types of text, too: some do in training mode."""
+    family = backbone.family
+    asks = bool(family.token_types) and not family.grids and not family.prefix_attention
+    return backbone.training and asks
+
+
+def model_inputs(
+    backbone: Any,
+    input_ids: torch.Tensor,
+    rows: Sequence[RowImages],
+    kwargs: dict[str, Any],
+    sharded: bool,
+) -> dict[str, Any]:
+    """What the stock forward takes in place of tickets: features, their companions, token types.
+
+    Args:
+        backbone: A policy's backbone.
+        input_ids: (B, T), with placeholders and no tickets.
+        rows: The images of each row.
+        kwargs: The other arguments of the forward.
+        sharded: See `encode_images`.
+
+    Returns:
+        Arguments, and under `IDLE` the scalar 0 of `encode_images`, if there is one.
+    """
+    processing = backbone.processing_class
+    state: ProcessingState = processing.state
+    inputs: dict[str, Any] = {}
+    tickets = [ticket for row in rows for ticket in row.tickets]
+    family = state.family
+    outputs: dict[str, Any] = {}
+    if state.family.native_inputs:
+        if tickets:
+            mask, cached = kwargs.get("attention_mask"), cached_tokens(kwargs)
+            inputs |= native_tensors(backbone, input_ids, rows, mask, cached)
+    elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
+        options = vision_options(backbone, kwargs)
+        outputs, idle = encode_images(backbone, processing, tickets, input_ids.device, sharded, options)
+        if idle is not None:
+            inputs[IDLE] = idle
+    if tickets and not state.family.native_inputs:
+        inputs["mm_encoder_outputs"] = outputs
+        images = [processing.processed(ticket) for ticket in tickets]
+        inputs |= _companions(family, images, input_ids.device)
+    if tickets:
+        written = family.grids and any(row.inside for row in rows)
+        if written and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
+            # The trainer has counted tokens as for text; without positions, the backbone counts in 3D.
+            inputs["position_ids"] = None
+    # Some backbones want types of every batch that they train on.
+    if tickets or _wants_types(backbone):
+        for name in family.token_types:
+            masked = kwargs.get("attention_mask") is not None
+            inputs[name] = _token_types(backbone, name, input_ids, rows, masked)
+    return inputs
+
+
+def _companions(
+    family: VLMFamily, images: Sequence[ProcessedImage], device: torch.device
+) -> dict[str, torch.Tensor]:
+    """The backbone's further tensors of images and videos (grids, sizes), in the order of their features."""
+    names = dict.fromkeys(family.companions, False) | dict.fromkeys(family.video_companions, True)
+    companions = {}
+    for name, of_videos in names.items():
+        tensors = [
+            image.inputs[name] for image in images if image.video == of_videos and name in image.inputs
+        ]
+        if tensors:
+            companions[name] = without_waiting(torch.cat(tensors), device)
+    return companions
+
+
+def _token_types(
+    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages], masked: bool
+) -> torch.Tensor:
+    """(B, T) kinds of the tokens, for the backbone's argument `name`; `masked`: the batch has a mask."""
+    processing = backbone.processing_class
+    if backbone.family.prefix_attention:
+        types = _prefix_types(input_ids, rows, processing.state.placeholder_id)
+        if not masked:
+            # Without a mask, tokens see the padding behind their row, and tokenizers give it type 0.
+            padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
+            types = types * (1 - padding)
+        return types
+    return token_types(processing, name, input_ids)
+
+
+def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:
+    """Whether positions only number each row's tokens: then the caller has not chosen them."""
+    if positions is None or positions.ndim != 2 or mask is None or mask.shape != positions.shape:
+        return False
+    counted = mask.long().cumsum(dim=1) - mask.long()  # what TRL's PPO computes
+    return bool(((positions == counted) | (mask == 0)).all())
+
+
+def _prefix_types(input_ids: torch.Tensor, rows: Sequence[RowImages], placeholder_id: int) -> torch.Tensor:
+    """(B, T): 0 for the prompt, whose tokens see each other, 1 for the causal completion."""
+    types = torch.ones_like(input_ids)
+    for row, images in enumerate(rows):
+        if images.tail is not None:
+            last = int((input_ids[row] == placeholder_id).nonzero()[-1])
+            types[row, : last + 1 + images.tail] = 0
+    return types

@@ -1,0 +1,60 @@
+"""Turns tickets into exactly the tensors that the native processor makes for a batch.
+
+Some models take no ready image features, or their features of an image depend on the other images of the
+batch. The stock forward then encodes each row's images itself, and no prompt is shared.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from ...errors import ImageError
+from ...processing.native_call import call_on_ids
+from .row_images import RowImages
+
+NOT_SHARED = (
+    "native_inputs: the model gets the native processor's tensors for each batch, so no image and no prompt "
+    "is computed once"
+)
+
+
+def native_tensors(
+    backbone: Any,
+    input_ids: torch.Tensor,
+    rows: Sequence[RowImages],
+    mask: torch.Tensor | None,
+    cached: int,
+) -> dict[str, Any]:
+    """The arguments that the stock forward takes with the ids of rows with images.
+
+    Args:
+        backbone: A policy's backbone.
+        input_ids: (B, T), with placeholders and no tickets.
+        rows: The images of each row.
+        mask: (B, T) attention mask, if the caller has one.
+        cached: Tokens of each row that the model has seen before these.
+
+    Returns:
+        Pixels, grids, token types of the native processor, on the ids' device, floats in the model's dtype.
+
+    Raises:
+        ImageError: If the native processor refuses the batch, or images come behind a key-value cache.
+    """
+    if cached:
+        raise ImageError(
+            f"Got images behind {cached} cached tokens, for a {type(backbone).__name__} that takes the "
+            "native processor's tensors. Pass whole rows, without past_key_values."
+        )
+    if mask is None or mask.shape != input_ids.shape:
+        mask = torch.ones_like(input_ids)
+    tensors = call_on_ids(
+        backbone.processing_class, [row.tickets for row in rows], input_ids.tolist(), mask.tolist()
+    )
+    return {name: _placed(value, backbone.dtype, input_ids.device) for name, value in tensors.items()}
+
+
+def _placed(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    return value.to(device, dtype if value.is_floating_point() else None)

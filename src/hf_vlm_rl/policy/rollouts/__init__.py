@@ -1,1 +1,0 @@
-"""`generate` without waste: rows that are finished leave the batch."""

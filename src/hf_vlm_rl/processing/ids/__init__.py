@@ -1,0 +1,1 @@
+"""The processing class of trainers that know only texts and ids."""

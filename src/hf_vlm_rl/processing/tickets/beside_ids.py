@@ -1,0 +1,97 @@
+"""Tickets in the slots that trainers carry for pixels.
+
+    pixel_values     uint8 (N, 12): per image, the 8 bytes of its ticket, 3 of the prompt tokens behind the
+                     row's last image (0: not carried, else one more than their number), 1 check byte
+    image_grid_thw   int64 (N, 3): ones
+
+Every TRL version slices this layout by image. Some trainers cast pixels to the model's dtype: whole numbers
+up to 255 are the same in float16 and bfloat16, so tickets come back from any such cast.
+
+Where a trainer compares an image's number of patches with its tokens, the image takes that many rows: the
+first holds the ticket, the others are `_FILLER`, and its grid is 1 x 1 x rows.
+"""
+
+import zlib
+from collections.abc import Sequence
+
+import torch
+
+from ...errors import TicketError
+
+WIDTH = 12
+_TICKET, _TAIL = 8, 3
+
+
+def pack(
+    carried: Sequence[tuple[int, int | None]], patches: Sequence[int] | None = None
+) -> dict[str, torch.Tensor]:
+    """The tensors for N images.
+
+    Args:
+        carried: Per image, its ticket and the prompt tokens behind the row's last image, or None.
+        patches: Rows of `pixel_values` that each image takes; default: one.
+    """
+    lengths = [1] * len(carried) if patches is None else list(patches)
+    rows = [
+        row
+        for (ticket, tail), length in zip(carried, lengths, strict=True)
+        for row in (_row(ticket, tail), *[_FILLER] * (length - 1))
+    ]
+    return {
+        "pixel_values": torch.tensor(rows, dtype=torch.uint8).view(len(rows), WIDTH),
+        "image_grid_thw": torch.tensor([[1, 1, length] for length in lengths], dtype=torch.int64).view(-1, 3),
+    }
+
+
+def unpack(pixel_values: object) -> list[tuple[int, int | None]] | None:
+    """The inverse of `pack`: what `carried` was; None for what `pack` did not make, such as pixels.
+
+    Raises:
+        TicketError: If the tensor has the form of tickets, in whole numbers, and is damaged.
+    """
+    if not isinstance(pixel_values, torch.Tensor) or pixel_values.ndim != 2:
+        return None
+    whole = not pixel_values.is_floating_point()
+    if pixel_values.shape[1] != WIDTH:
+        if whole:
+            raise TicketError(
+                f"Got integer pixel_values of shape {tuple(pixel_values.shape)}. Expected the tickets that "
+                f"the policy's processing class made, {WIDTH} bytes an image, or floating-point pixels."
+            )
+        return None
+    filler = torch.tensor(_FILLER, dtype=pixel_values.dtype, device=pixel_values.device)
+    rows = pixel_values[(pixel_values != filler).any(dim=1)].tolist()
+    right = [_is_right(row) for row in rows]
+    if all(right):
+        return [_read([int(value) for value in row]) for row in rows]
+    if whole:
+        raise TicketError(
+            f"The ticket of image {right.index(False)} is damaged: its check byte does not fit. Expected "
+            "pixel_values as the processing class made them; trainers may repeat, reorder and cast rows."
+        )
+    return None
+
+
+def _row(ticket: int, tail: int | None) -> list[int]:
+    number = 0 if tail is None else tail + 1
+    content = ticket.to_bytes(_TICKET, "little", signed=True) + number.to_bytes(_TAIL, "little")
+    return [*content, _check(content)]
+
+
+def _read(row: list[int]) -> tuple[int, int | None]:
+    number = int.from_bytes(bytes(row[_TICKET : _TICKET + _TAIL]), "little")
+    return int.from_bytes(bytes(row[:_TICKET]), "little", signed=True), number - 1 if number else None
+
+
+def _is_right(row: list[float]) -> bool:
+    if not all(0 <= value <= 255 and value == int(value) for value in row):
+        return False
+    return _check(bytes(int(value) for value in row[:-1])) == row[-1]
+
+
+def _check(content: bytes) -> int:
+    return zlib.crc32(content) & 0xFF
+
+
+# No ticket: its check byte is wrong.
+_FILLER = [0] * (WIDTH - 1) + [_check(bytes(WIDTH - 1)) ^ 0xFF]

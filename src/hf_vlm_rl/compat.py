@@ -86,6 +86,8 @@ def float32_is_rounded(device: str) -> bool:
         device: "cpu", "cuda", ... Devices that torch has no setting of answer as CUDA does.
     """
     backend: Any = torch.backends.mkldnn if device == "cpu" else torch.backends.cuda
-    if not hasattr(backend.matmul, "fp32_precision"):
+    # The CPU's backend has had `matmul` since torch 2.9 only; CUDA's is older, and got the setting then.
+    products = getattr(backend, "matmul", None)
+    if not hasattr(products, "fp32_precision"):
         return torch.get_float32_matmul_precision() != "highest"
-    return backend.matmul.fp32_precision not in ("none", "ieee")
+    return products.fp32_precision not in ("none", "ieee")

@@ -148,7 +148,9 @@ def test_its_numbers_are_those_of_stock(decoder, settings, directory):
     report = policy.sharing_report()
     assert report["packed"] == (decoder not in UNPACKED)
     if decoder in UNPACKED:
-        assert all("the self-check failed" in reason for reason in report["not_shared"])
+        (reason,) = report["not_shared"]
+        # Falcon H1 runs attention and Mamba side by side in each layer.
+        assert ("hybrid layers" if decoder == "falcon_h1" else "the self-check failed") in reason
         policy.base_model.renew()
     else:
         assert report["not_shared"] == {}

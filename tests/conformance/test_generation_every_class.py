@@ -16,7 +16,7 @@ EACH_PREFILLED = {
     "hunyuan_vl": "the self-check failed",
     "minimax_m3_vl": "MiniMaxM3VLSparseCacheLayer",
     "mllama": "native_inputs",
-    "nemotron_h_omni": "differs from a whole prompt",
+    "nemotron_h_omni": "the self-check failed",
     "paligemma": "both directions",
     "phi4_multimodal": "native_inputs",
     "unlimited_ocr": "UnlimitedOcrDynamicReferenceSlidingWindowLayer",

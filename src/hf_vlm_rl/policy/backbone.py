@@ -92,7 +92,7 @@ class VLMBackbone(Retyped, _StockModel):
                 check_labels(self, kwargs["input_ids"])
                 joined = packed(kwargs)
             if joined is not None:
-                kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id)
+                kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id, vision_arguments(self))
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
             layout = None if rows is None else plan(self, kwargs, rows)

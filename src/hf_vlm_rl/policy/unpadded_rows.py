@@ -2,12 +2,10 @@
 
 Such trainers number the tokens of each row from 0 and pass no mask. Images need more than these numbers
 (positions in three dimensions), and no row may see its neighbour, whatever attention the model has. So the
-model runs on a padded batch.
-
-Shapes: B joined rows of T tokens hold S rows of at most L tokens; H hidden size.
+model runs on a padded batch. B joined rows of T tokens hold S rows of at most L tokens; H hidden size.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,20 +70,24 @@ def packed(kwargs: Mapping[str, Any]) -> Packed | None:
     return Packed(rows, places, shape, input_ids.shape)
 
 
-def lay_apart(layout: Packed, kwargs: Mapping[str, Any], pad_token_id: int) -> dict[str, Any]:
+def lay_apart(
+    layout: Packed, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
+) -> dict[str, Any]:
     """The arguments of a forward for the padded batch.
 
     Args:
         layout: From `packed`.
         kwargs: The arguments for the joined rows.
         pad_token_id: The id of the padding.
+        vision: Names of arguments that only say how images are encoded; stock's heads pass some on.
 
     Raises:
         TicketError: If another argument comes along, or one asks for outputs that `lay_together` cannot join.
     """
     replaced = {"input_ids", "position_ids", *LENGTHS}
     others = {name: value for name, value in kwargs.items() if name not in replaced and value is not None}
-    unknown = sorted(name for name in others if says_something(others[name]) and name not in PASSED)
+    passed_on = {*PASSED, *vision}
+    unknown = sorted(name for name in others if says_something(others[name]) and name not in passed_on)
     if others.get("return_dict") is False:
         unknown.append("return_dict=False")
     if unknown:

@@ -87,7 +87,7 @@ def float32_is_rounded(device: str) -> bool:
     """
     backend: Any = torch.backends.mkldnn if device == "cpu" else torch.backends.cuda
     # The CPU's backend has had `matmul` since torch 2.9 only; CUDA's is older, and got the setting then.
-    products = getattr(backend, "matmul", None)
+    products: Any = getattr(backend, "matmul", None)
     if not hasattr(products, "fp32_precision"):
         return torch.get_float32_matmul_precision() != "highest"
     return products.fp32_precision not in ("none", "ieee")

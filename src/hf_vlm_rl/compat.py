@@ -1,11 +1,14 @@
 """The only place with version comparisons. Each fact: what it is, since when, when it can go."""
 
+from collections.abc import Mapping
 from importlib.metadata import requires, version
+from inspect import signature
 from typing import Any
 
 import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
+from transformers import cache_utils
 
 # TRL loads a model id whose architecture transformers does not have through AutoModelForCausalLM
 # (before: AttributeError in create_model_from_path). Since TRL 1.8; goes when trl >= 1.8 is required.
@@ -74,6 +77,47 @@ DEVICE_ERRORS: tuple[type[Exception], ...] = (
     torch.OutOfMemoryError,
     *([torch.AcceleratorError] if hasattr(torch, "AcceleratorError") else []),
 )
+
+
+# Layers of a cache that keep nothing. Since transformers 5.23; the question goes when >= 5.23 is required.
+EMPTY_LAYERS: list[type] = [cache_utils.DummyLayer] if hasattr(cache_utils, "DummyLayer") else []
+
+
+def merged_arguments(processor: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The arguments of a native `__call__` by who gets them ("images_kwargs", ...), defaults included.
+
+    Before transformers 5.23, the method is told which arguments there are; goes when >= 5.23 is required.
+    """
+    # No public method sorts the arguments, and each `__call__` starts with this one.
+    merge = processor._merge_kwargs
+    # Classes that declare none take the arguments of the base for images and videos.
+    told = "ModelProcessorKwargs" in signature(merge).parameters
+    kinds = [processor.valid_processor_kwargs] if told else []
+    return merge(*kinds, tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
+
+
+def require_working_class(config: Any) -> None:
+    """Refuse a model that the installed transformers cannot run.
+
+    SmolVLM of transformers 5.20.1 and 5.20.2 cuts features into pieces of `patch_size` tokens, whatever an
+    image has. Goes when transformers >= 5.21 is required.
+
+    Args:
+        config: The model's config.
+
+    Raises:
+        ImportError: If it is such a model.
+    """
+    installed = Version(version("transformers"))
+    if config.model_type != "smolvlm" or not Version("5.20.0") < installed < Version("5.21"):
+        return
+    size, patch = config.vision_config.image_size, config.vision_config.patch_size
+    tokens = (size // patch // config.scale_factor) ** 2
+    if tokens % patch:
+        raise ImportError(
+            f"Got a SmolVLM with {tokens} tokens for an image, which transformers {installed} cannot run: "
+            f"its forward needs a multiple of {patch}. Install transformers 5.20.0, or 5.21 or newer."
+        )
 
 
 def float32_is_rounded(device: str) -> bool:

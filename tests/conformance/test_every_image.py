@@ -155,9 +155,11 @@ def test_an_array_equals_stock(called, kind, torch_too):
 @pytest.mark.parametrize("kind", OTHER_TYPES)
 def test_an_array_of_another_type_is_refused_by_name(called, kind):
     image = OTHER_TYPES[kind]()
-    made, _ = called(image, image)
+    made, expected = called(image, image)
     assert isinstance(made, ImageError)
-    assert "8 bits a channel" in str(made) or "outside the range" in str(made)
+    # transformers before 5.23 refuses some of these itself, and we pass on what it says.
+    if not isinstance(expected, Exception):
+        assert "8 bits a channel" in str(made) or "outside the range" in str(made)
 
 
 @pytest.mark.parametrize("kind", FILES)

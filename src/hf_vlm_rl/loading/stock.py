@@ -19,6 +19,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES,
 )
 
+from ..compat import require_working_class
 from ..errors import CheckpointError, UnsupportedModelError
 from ..families import VLMFamily
 from ..families.derive_inputs import derive_inputs
@@ -216,6 +217,7 @@ def complete_family(model: PreTrainedModel, processor: Any, native_inputs: bool 
             "GenerationMixin (diffusion models refine whole blocks, others give actions). Expected a "
             "decoder-only vision-language model, of whose tokens trainers can take log-probs."
         )
+    require_working_class(model.config)
     check_native(processor, model.config.model_type)
     adopt_template(processor)
     family = family_for(model.config.model_type)

@@ -9,6 +9,7 @@ from typing import Any
 import PIL.Image
 import torch
 
+from ..compat import merged_arguments
 from ..errors import ImageError, UnsupportedModelError
 from .images.native_rgb import native_rgb
 from .images.options import native_options, note_options, noted_options, options_of
@@ -16,7 +17,7 @@ from .images.processed import ProcessedImage
 from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
 from .images.stored import StoredVideo
-from .native_call import image_inputs, images_kwargs_asked, images_kwargs_merged
+from .native_call import image_inputs, images_kwargs_asked
 from .state import ProcessingState
 from .ticketing import ticketing
 from .tickets.beside_ids import pack
@@ -226,6 +227,6 @@ class ImageTickets:
         defaults = self.state.images_defaults.get(settings)
         if defaults is None:
             asked = None if self.state.whole else images_kwargs_asked(self.native(), self.state.one_image)
-            defaults = images_kwargs_merged(self, {}) if asked is None else asked
+            defaults = merged_arguments(self, {})["images_kwargs"] if asked is None else asked
             self.state.images_defaults[settings] = defaults
         return dict(defaults)

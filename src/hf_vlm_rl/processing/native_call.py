@@ -47,19 +47,6 @@ def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
     return None
 
 
-def images_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a native `__call__`'s arguments, defaults included, that it passes to the image processor."""
-    # No public method sorts the arguments, and each `__call__` starts with this one.
-    merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
-    return merged["images_kwargs"]
-
-
-def videos_kwargs_merged(processor: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a native `__call__`'s arguments, defaults included, that it passes to the video processor."""
-    merged = processor._merge_kwargs(tokenizer_init_kwargs=processor.tokenizer.init_kwargs, **kwargs)
-    return merged["videos_kwargs"]
-
-
 def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:
     """Those outputs of a native `__call__` that describe images or videos, not the text."""
     return {name: value for name, value in output.items() if name not in TEXT and not name.endswith(TYPES)}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
+from ..compat import merged_arguments
 from ..errors import ImageError
 from .conversation import (
     check_no_placeholder,
@@ -31,7 +32,6 @@ from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
 from .images.store import ImageStore
 from .images.stored import RowNote
-from .native_call import images_kwargs_merged
 from .outside_engine import check_rollout_function
 from .padding import copied, first_row, pad_batch
 from .state import ProcessingState
@@ -311,7 +311,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         row["attention_mask"] = [1] * len(row["input_ids"])
         tickets = []
         if images and self._vlm.whole:
-            tickets = self.put_images(images, images_kwargs_merged(self, kwargs))
+            tickets = self.put_images(images, merged_arguments(self, kwargs)["images_kwargs"])
         elif images:
             # Native processors may return the tickets of videos among those of images.
             of_videos = {video.ticket for video in videos}

@@ -5,6 +5,7 @@ from typing import Any
 from transformers import DynamicCache, cache_utils
 from transformers.cache_utils import DynamicLayer
 
+from ...compat import EMPTY_LAYERS
 from ..report import Refused
 from .prefix_cache import PrefixLayer, SharedPrompts
 
@@ -13,7 +14,7 @@ CACHES = (DynamicCache, SharedPrompts)
 LAYERS = (
     PrefixLayer,
     DynamicLayer,
-    cache_utils.DummyLayer,
+    *EMPTY_LAYERS,
     cache_utils.DynamicIndexedLayer,
     cache_utils.DynamicSlidingWindowLayer,
     cache_utils.LinearAttentionAndFullAttentionLayer,

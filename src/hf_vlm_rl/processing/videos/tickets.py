@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..native_call import videos_kwargs_merged
+from ...compat import merged_arguments
 from .request import Video, VideoTicket
 
 
@@ -41,7 +41,7 @@ def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int
     Raises:
         ImageError: If it cannot be used.
     """
-    asked = videos_kwargs_merged(processing, kwargs)
+    asked = merged_arguments(processing, kwargs)["videos_kwargs"]
     return processing.state.videos.ticket(processing.native(), video, asked)
 
 

@@ -16,7 +16,7 @@ IGNORED = -100
 STEP = PLAIN | {"per_device_train_batch_size": 3, "max_steps": 1}
 # The markers say which tokens are the assistant's.
 MARKED = templates.QWEN2_VL.replace(
-    "{{ '<|im_start|>' + message.role + '\\n' + blocks(message.content) + '<|im_end|>\\n' }}",
+    "{{- '<|im_start|>' + message.role + '\\n' + blocks(message.content) + '<|im_end|>\\n' -}}",
     "{{ '<|im_start|>' + message.role + '\\n' }}"
     "{%- if message.role == 'assistant' -%}"
     "{% generation %}{{ blocks(message.content) + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}"

@@ -12,7 +12,6 @@ from transformers import ProcessorMixin
 
 from ..errors import UnsupportedModelError
 from .derive_parts import FEATURES
-from .derive_videos import derive_videos
 
 QUESTION = "What is this?"
 # (width, height) in pixels: a wide image and a tall one, small and of more than one patch each.
@@ -20,6 +19,11 @@ WIDE, TALL = (112, 84), (84, 112)
 
 # What transformers calls the method that makes positions in several dimensions.
 POSITIONS = "get_rope_index"
+
+VIDEO_FEATURES = "get_video_features"
+_VIDEO_PIXELS = "pixel_values_videos"
+# Arguments of a backbone's forward about videos and what comes of their sampling begin so.
+_OF_VIDEOS = ("video_", "second_per_grid")
 
 # What an image processor may call a bound of its tiles.
 _TILES = {
@@ -57,7 +61,7 @@ def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> di
         "packs": not native_inputs
         and _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),
-        **derive_videos(backbone, processor, types, native_inputs),
+        **_videos(backbone, processor, types, native_inputs),
     }
 
 
@@ -187,6 +191,30 @@ def _packs(backbone: Any, one: Mapping[str, Any], other: Mapping[str, Any], both
         if alone[0].shape[1:] != both[name].shape[1:] or not torch.equal(torch.cat(alone), both[name]):
             return False
     return True
+
+
+def _videos(
+    backbone: Any, processor: Any, token_types: tuple[str, ...], native_inputs: bool
+) -> dict[str, Any]:
+    """The fields about videos, found in the signatures of the backbone; no video is processed for them."""
+    none = {"video_features": "", "video_companions": ()}
+    # Processors of models without videos lack these.
+    takes = getattr(processor, "video_processor", None) is not None
+    if native_inputs or not takes or not isinstance(getattr(processor, "video_token", None), str):
+        return none
+    accepted = inspect.signature(backbone.forward).parameters.keys()
+    if _VIDEO_PIXELS not in accepted:
+        # Without arguments of their own, frames come as images.
+        frames = not hasattr(backbone, VIDEO_FEATURES)
+        return {"video_features": FEATURES, "video_companions": ()} if frames else none
+    if not hasattr(backbone, VIDEO_FEATURES):
+        return none
+    made_of = inspect.signature(getattr(backbone, VIDEO_FEATURES)).parameters.keys()
+    if _VIDEO_PIXELS not in made_of:
+        return none
+    names = (accepted - made_of) | (accepted & _position_arguments(backbone))
+    companions = {name for name in names - set(token_types) if name.startswith(_OF_VIDEOS)}
+    return {"video_features": VIDEO_FEATURES, "video_companions": tuple(sorted(companions))}
 
 
 def _options(image_processor: Any) -> dict[str, str]:

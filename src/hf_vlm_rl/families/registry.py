@@ -1,18 +1,9 @@
-"""Which families exist, and how to add one.
-
-A third party adds rows without a pull request: an entry point in the group `hf_vlm_rl.families`
-that names a `VLMFamily` or a list of them.
-"""
-
-import functools
-from importlib.metadata import entry_points
+"""Which families exist, and how to add one."""
 
 from .family import VLMFamily
 from .table import FAMILIES
 
 _BUILT_IN = tuple(FAMILIES.values())
-
-ENTRY_POINT_GROUP = "hf_vlm_rl.families"
 
 
 def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
@@ -37,19 +28,9 @@ def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
 
 def family_for(model_type: str) -> VLMFamily:
     """The written row of a `config.model_type`; one without any facts where nobody wrote one."""
-    if model_type not in FAMILIES:
-        _load_entry_points()
     return FAMILIES.get(model_type) or VLMFamily(model_type)
 
 
 def is_built_in(model_type: str) -> bool:
     """Whether a type's row is one of this package, whose tests cover it."""
     return FAMILIES.get(model_type) in _BUILT_IN
-
-
-@functools.cache
-def _load_entry_points() -> None:
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        rows = entry_point.load()
-        for row in [rows] if isinstance(rows, VLMFamily) else rows:
-            register_family(row, exist_ok=True)

@@ -9,8 +9,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
-from ..families.derive_inputs import image_token_id, prompt
-from ..families.derive_videos import VIDEO_FEATURES
+from ..families.derive_inputs import VIDEO_FEATURES, image_token_id, prompt
 from .images.store import ImageStore, default_store
 from .native_call import images_kwargs_asked
 from .state import ProcessingState

@@ -53,15 +53,15 @@ def _stops(tokenizer: Qwen2Tokenizer) -> tuple[int, ...]:
     return ids(tokenizer, "<|im_end|>", "<|endoftext|>")
 
 
+def _processor(kind: Any, tokenizer: Qwen2Tokenizer) -> Any:
+    images, videos = Qwen2VLImageProcessor(size=_size(14)), Qwen2VLVideoProcessor(size=_size(14))
+    return kind(images, tokenizer, videos, chat_template=templates.QWEN2_VL)
+
+
 def qwen2_vl() -> Recipe:
     """Qwen2-VL: images in their own proportions."""
     tokenizer = _tokenizer()
-    processor = Qwen2VLProcessor(
-        Qwen2VLImageProcessor(size=_size(14)),
-        tokenizer,
-        Qwen2VLVideoProcessor(size=_size(14)),
-        chat_template=templates.QWEN2_VL,
-    )
+    processor = _processor(Qwen2VLProcessor, tokenizer)
     config = Qwen2VLConfig(
         text_config=text_config(tokenizer, rope_parameters=_rope([2, 3, 3])),
         vision_config={
@@ -80,12 +80,7 @@ def qwen2_vl() -> Recipe:
 def qwen2_5_vl() -> Recipe:
     """Qwen2.5-VL: windows in the tower, and one layer that sees everything."""
     tokenizer = _tokenizer()
-    processor = Qwen2_5_VLProcessor(
-        Qwen2VLImageProcessor(size=_size(14)),
-        tokenizer,
-        Qwen2VLVideoProcessor(size=_size(14)),
-        chat_template=templates.QWEN2_VL,
-    )
+    processor = _processor(Qwen2_5_VLProcessor, tokenizer)
     vision = {
         "depth": 2,
         "hidden_size": 32,

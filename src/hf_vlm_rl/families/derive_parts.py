@@ -26,9 +26,6 @@ def derive_parts(model: PreTrainedModel) -> dict[str, Any]:
 
     Nothing runs: `get_image_features` names the modules that it uses, so weights on the meta device do.
 
-    Args:
-        model: A stock vision-language model, with any head.
-
     Raises:
         UnsupportedModelError: If it is no decoder with a vision tower in front.
     """
@@ -133,12 +130,7 @@ def _decoder(backbone: Any) -> nn.Module:
 
 
 def names_in(kind: type, method: str) -> list[str]:
-    """The attributes that a method of a model names, with those of the methods that it calls, in order.
-
-    Args:
-        kind: The model's class.
-        method: Name of the method.
-    """
+    """The attributes that a method of a model names, with those of the methods that it calls, in order."""
     names: dict[str, None] = {}
     methods = [method]
     for called in methods:

@@ -20,10 +20,6 @@ RANKS = re.compile(rb"(?:[A-Za-z0-9+/]+=* \d+\s*)+")  # tiktoken: tokens in base
 def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
     """Read a file that is to be published, and refuse what should not be published under its name.
 
-    Args:
-        path: A file.
-        folder: What is published; the file is in it.
-
     Returns:
         Its text, and its value if it is JSON, else None. Of safetensors files: metadata and names of tensors.
 

@@ -24,9 +24,6 @@ ADAPTER = (CONFIG, WEIGHTS, CARD, ARGUMENTS, CURVE, f"{RESULTS}/*.yaml")
 def pushable(folder: Path) -> list[Path]:
     """The files of an adapter: known names only, so that nothing else in the folder is published.
 
-    Args:
-        folder: As `save_adapter` or `trainer.save_model` left it.
-
     Raises:
         ValueError: If there is no adapter in it, if it is damaged or its weights are pickled, if the
             processor is missing, or if a file is a link.

@@ -49,11 +49,6 @@ def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | Non
     are secret, tokens by their form; home directories; in JSON and in metadata, any value that is an
     absolute path of this machine. `read_checked` says what else is refused.
 
-    Args:
-        files: The files to publish.
-        folder: Where they are.
-        secrets: Values that must not appear.
-
     Raises:
         ValueError: Naming the file and the place in it, but not the secret.
     """

@@ -126,12 +126,7 @@ def save_adapter(
 
 
 def write_card(folder: Path, card: AdapterCardData) -> None:
-    """Write the card and what it shows; hand-written text of an existing card stays.
-
-    Args:
-        folder: The adapter's folder.
-        card: With `facts`.
-    """
+    """Write the card and what it shows; hand-written text of an existing card stays."""
     store(card, folder)
     run = card.filled().run
     curve = run.curve if run is not None else None

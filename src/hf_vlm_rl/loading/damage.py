@@ -35,10 +35,6 @@ def damage_named(source: str, errors: type[Exception] = Exception) -> Iterator[N
 def check_depth(stored: Mapping[str, Any], source: str) -> None:
     """Refuse a config with so many layers that transformers' config class, or the model, never gets made.
 
-    Args:
-        stored: config.json.
-        source: The checkpoint, for messages.
-
     Raises:
         UnsupportedModelError: If the model or a part of it has more than `MOST_LAYERS`.
     """

@@ -50,10 +50,6 @@ def file_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
 def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
     """config.json of a model.
 
-    Args:
-        source: Hub id or directory.
-        located: `revision`, `token`, `cache_dir`, ... as `cached_file` takes them.
-
     Raises:
         CheckpointError: If there is no such directory, no config.json in it, or no `model_type` in that.
         OSError: If there is no such repository.
@@ -81,12 +77,7 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def loaded_commit(source: str, located: Mapping[str, Any]) -> str | None:
-    """The commit that `from_pretrained` read; None for a directory that is not the Hub's cache.
-
-    Args:
-        source: Hub id or directory.
-        located: `revision`, `token`, `cache_dir`, ... as `cached_file` takes them.
-    """
+    """The commit that `from_pretrained` read; None for a directory that is not the Hub's cache."""
     path = cached_file(source, CONFIG_NAME, **located)
     snapshot = SNAPSHOT.search(str(path))
     return snapshot[2] if snapshot else None

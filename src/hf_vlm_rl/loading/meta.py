@@ -33,10 +33,6 @@ class Checkpoint:
 def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Checkpoint:
     """Read config and processor; weights are not downloaded.
 
-    Args:
-        source: Hub id or directory, in transformers' format or an original one.
-        located: `revision`, `token`, `cache_dir`, ...
-
     Raises:
         CheckpointError: If there is no config.json.
         UnsupportedModelError: If it is no vision-language model, or an adapter.
@@ -51,13 +47,7 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
 
 
 def policy_on_meta(checkpoint: Checkpoint, dtype: torch.dtype, store: ImageStore) -> Any:
-    """A policy whose weights have shapes only.
-
-    Args:
-        checkpoint: From `read_checkpoint`.
-        dtype: Of the weights.
-        store: Where its processing class keeps images.
-    """
+    """A policy whose weights have shapes only."""
     with without_weights(), damage_named(checkpoint.source):
         policy = AutoVLMPolicy.from_config(
             checkpoint.config, checkpoint.processor, image_store=store, dtype=dtype

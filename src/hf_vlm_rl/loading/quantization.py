@@ -49,10 +49,6 @@ def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
     On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode for a
     kernel without gradients, which it then uses in training, too. This switches that kernel off.
 
-    Args:
-        model: Any model.
-        family: Its family.
-
     Warns:
         UserWarning: If it is quantised, and fused experts of its decoder are not: they are no linear layers.
     """

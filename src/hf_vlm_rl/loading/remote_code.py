@@ -28,11 +28,6 @@ def has_code(stored: Mapping[str, Any]) -> bool:
 def load_remote_config(stored: Mapping[str, Any], source: str, hub: Mapping[str, Any]) -> PreTrainedConfig:
     """The config of a checkpoint with code; its model class is imported as well.
 
-    Args:
-        stored: Its config.json.
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
-
     Raises:
         UnsupportedModelError: If `hub` does not say that its code is trusted, or no class in it is a chat
             model.

@@ -52,9 +52,6 @@ def check_family(policy: Any) -> None:
 
     If prompts cannot be shared exactly, the backbone's `sharing.refusal` says so from then on.
 
-    Args:
-        policy: A policy whose weights are loaded.
-
     Raises:
         SelfCheckError: If the two differ. It names the clause and the difference.
     """

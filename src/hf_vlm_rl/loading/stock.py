@@ -40,10 +40,6 @@ CHAT_MODELS = MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES | MODEL_FOR_IMAGE_TEXT_TO_TE
 def load_processor(source: str, hub: Mapping[str, Any]) -> Any:
     """A checkpoint's native processor, padding on the left.
 
-    Args:
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
-
     Raises:
         CheckpointError: If its files are damaged.
         UnsupportedModelError: If its chat template is none, or does not come to an end; if it brings code
@@ -74,10 +70,6 @@ def _code_named(source: str, trusted: bool) -> Iterator[None]:
 
 def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:
     """The stock config class of a vision-language model.
-
-    Args:
-        model_type: Of its config.json.
-        source: Its id or path, for the message.
 
     Raises:
         UnsupportedModelError: If transformers knows no vision-language model of this type.

@@ -29,10 +29,6 @@ def check_template(template: Any, source: str) -> None:
     Jinja's sandbox bounds one `range`, and not loops in one another, macros that call themselves or products.
     What a template does to other conversations is not bounded.
 
-    Args:
-        template: Its text, or texts by name; None passes.
-        source: The checkpoint, for messages.
-
     Raises:
         UnsupportedModelError: If it is too much, or no Jinja template.
     """

@@ -16,11 +16,7 @@ RATE, LENGTHS = 2.0, (4, 6)
 
 
 def video_batches(policy: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """For each clip: its name, the policy's batch and the stock model's batch, on the CPU.
-
-    Args:
-        policy: A policy whose family takes videos.
-    """
+    """For each clip: its name, the policy's batch and the stock model's batch, on the CPU."""
     processing = policy.processing_class
     native = processing.native()
     for length in LENGTHS:

@@ -53,11 +53,6 @@ def check_no_placeholder(messages: Sequence[dict], placeholders: Sequence[str], 
 
     In the texts of assistants and tools it is `escaped` instead: a model may write anything.
 
-    Args:
-        messages: A normalized conversation; its texts are changed.
-        placeholders: The strings to look for.
-        row: Index of the conversation, for the message.
-
     Raises:
         ImageError: If a text of another role contains one.
 

@@ -111,10 +111,6 @@ def _not_whole(processing: Any) -> str:
 def checked(processing: Any, encoded: Any) -> Any:
     """Compare the ids of rows with their checksums, and return the rows without these.
 
-    Args:
-        processing: The processing class that is about to pad the rows.
-        encoded: What a tokenizer's `pad` takes: a list of rows, or a mapping of columns.
-
     Raises:
         TicketError: If a row's ids are not those that `encode_prompt` returned.
     """

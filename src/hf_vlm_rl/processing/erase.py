@@ -10,12 +10,7 @@ from .state import ProcessingState
 
 
 def erased(state: ProcessingState, ids: Any) -> Any:
-    """Ids without the tickets that they hold.
-
-    Args:
-        state: Of the processing class that wrote the tickets.
-        ids: A row or rows of ids, as a list, an array or a tensor; anything else comes back as it is.
-    """
+    """Ids without the tickets that they hold."""
     if isinstance(ids, torch.Tensor | np.ndarray):
         if not bool(state.marks(torch.as_tensor(ids)).any()):
             return ids

@@ -134,10 +134,6 @@ def adopt_template(processor: Any) -> None:
 def check_native(processor: Any, model_type: str) -> None:
     """Refuse what is no multimodal processor.
 
-    Args:
-        processor: What was passed or loaded as one.
-        model_type: Of the model's config, for the message.
-
     Raises:
         UnsupportedModelError: If it has no image token that a text can hold: a tokenizer, an image processor
             alone, or one that places images by itself.

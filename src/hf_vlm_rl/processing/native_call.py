@@ -27,10 +27,6 @@ class _Asked(Exception):
 def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
     """Keyword arguments that a native `__call__` passes to `_process_images` if its caller sets none.
 
-    Args:
-        processor: The native processor.
-        text: A rendered prompt with one image.
-
     Returns:
         The arguments; None if the processor does not call `_process_images`.
     """

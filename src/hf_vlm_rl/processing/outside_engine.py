@@ -15,9 +15,6 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
     Nothing that a trainer calls on a policy or a processing class says that vLLM will answer, so the trainer
     is looked for among the callers. A callback between them encodes for itself and is let through.
 
-    Args:
-        conversations: Normalized conversations.
-
     Raises:
         ValueError: If the caller is such a trainer, or has its teacher on a server. Nothing was sampled or
             trained then.

@@ -57,11 +57,7 @@ def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
 
 
 def quantization(model: Any) -> str | None:
-    """How the base's weights are held, e.g. "4-bit nf4"; None if they are not quantised.
-
-    Args:
-        model: Any transformers model or PEFT wrapper of one.
-    """
+    """How the base's weights are held, e.g. "4-bit nf4"; None if they are not quantised."""
     config = getattr(model.config, "quantization_config", None)  # set by loading quantised weights
     if config is None:
         return None

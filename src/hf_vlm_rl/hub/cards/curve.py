@@ -12,10 +12,6 @@ FILE = "assets/learning_curve.png"
 def learning_curve(log_history: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> Curve | None:
     """The first of some metrics that was logged.
 
-    Args:
-        log_history: `trainer.state.log_history`.
-        metrics: Names, the preferred one first.
-
     Returns:
         None if none was logged at two steps or more.
     """
@@ -30,10 +26,6 @@ def learning_curve(log_history: Sequence[Mapping[str, Any]], metrics: Iterable[s
 
 def draw(curve: Curve, path: Path) -> bool:
     """Draw a curve as PNG.
-
-    Args:
-        curve: What to draw.
-        path: The file; its folder is made.
 
     Returns:
         False if matplotlib is not installed: nothing was drawn.

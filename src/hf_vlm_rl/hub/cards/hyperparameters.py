@@ -38,21 +38,13 @@ PLAIN = re.compile(r"[\w+.-]{1,40}")
 
 
 def shareable(arguments: TrainingArguments) -> dict[str, Any]:
-    """The training arguments that may be published, as JSON values.
-
-    Args:
-        arguments: Every trainer's `args`.
-    """
+    """The training arguments that may be published, as JSON values."""
     values = arguments.to_dict()
     return {name: value for name, value in values.items() if not PRIVATE.search(name) and _is_plain(value)}
 
 
 def telling(arguments: TrainingArguments) -> dict[str, Any]:
-    """Those of `shareable` that a card shows, the main ones first.
-
-    Args:
-        arguments: Every trainer's `args`.
-    """
+    """Those of `shareable` that a card shows, the main ones first."""
     public = shareable(arguments)
     main = {name: public[name] for name in MAIN if public.get(name) is not None}
     # At -1 the number of epochs decides; at a number of steps, it decides.

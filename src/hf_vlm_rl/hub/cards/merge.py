@@ -69,12 +69,7 @@ def merge(content: str, existing: str, where: str, new_license: bool = False) ->
 
 
 def write(metadata: Mapping[str, Any], body: str) -> str:
-    """A card's text.
-
-    Args:
-        metadata: Key to value, as the Hub names the keys.
-        body: Markdown.
-    """
+    """A card's text."""
     known = {key: metadata[key] for key in ORDER if key in metadata}
     return f"---\n{CardData(**{**known, **metadata}).to_yaml()}\n---\n{body}"
 

@@ -38,9 +38,6 @@ METHODS: dict[str, Method] = {
 def method_of(trainer: str) -> str:
     """Key of `METHODS` for a trainer's class name.
 
-    Args:
-        trainer: E.g. "GRPOTrainer".
-
     Raises:
         ValueError: If the trainer is of none of the known kinds.
     """

@@ -16,10 +16,6 @@ from .methods import METHODS
 def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
     """The card as Markdown with metadata.
 
-    Args:
-        card: With `facts` filled.
-        curve_drawn: The learning curve is in the folder (`curve.FILE`).
-
     Raises:
         ValueError: If `card.facts` is not filled, or the metadata is not valid.
     """

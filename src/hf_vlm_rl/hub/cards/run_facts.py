@@ -19,9 +19,6 @@ PACKAGES = ("hf-vlm-rl", "trl", "transformers", "peft", "torch", "datasets")
 def run_facts(trainer: Any) -> RunFacts:
     """The facts of a run.
 
-    Args:
-        trainer: A TRL trainer, after `train()`.
-
     Raises:
         ValueError: If it is a trainer of an unknown kind.
     """
@@ -43,11 +40,7 @@ def run_facts(trainer: Any) -> RunFacts:
 
 
 def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:
-    """Versions of what is installed.
-
-    Args:
-        packages: Names of distributions.
-    """
+    """Versions of what is installed."""
     installed = {}
     for package in packages:
         with contextlib.suppress(PackageNotFoundError):  # ours, where the sources are run

@@ -27,11 +27,7 @@ PEFT_LINES = re.compile(
 
 
 def is_stock(body: str) -> bool:
-    """Whether a card is as PEFT or a trainer wrote it, so that nothing is lost with it.
-
-    Args:
-        body: The card without its metadata.
-    """
+    """Whether a card is as PEFT or a trainer wrote it, so that nothing is lost with it."""
     if any(mark in body for mark in TRAINER_MARKS):
         headings = re.findall(r"^#+ (.*)$", body.split("```bibtex")[0], flags=re.MULTILINE)
         known = [heading.strip().startswith(TRAINER_HEADINGS) for heading in headings]

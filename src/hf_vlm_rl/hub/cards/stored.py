@@ -14,21 +14,13 @@ FILE = "card.json"
 
 
 def store(card: AdapterCardData, folder: Path) -> None:
-    """Write a card's content into a folder.
-
-    Args:
-        card: With `facts`.
-        folder: The adapter's.
-    """
+    """Write a card's content into a folder."""
     content = json.dumps(dataclasses.asdict(card), indent=2)
     (folder / FILE).write_text(content + "\n", encoding="utf-8")
 
 
 def stored(folder: Path) -> AdapterCardData | None:
     """The card's content in a folder; None if `save_adapter` did not write it.
-
-    Args:
-        folder: The adapter's.
 
     Raises:
         ValueError: If the file is damaged.

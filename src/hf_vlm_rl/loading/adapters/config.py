@@ -143,10 +143,6 @@ IGNORED = frozenset({"megatron_core", "qalora_group_size", "eva_config", "runtim
 def load_config(folder: Path, source: str) -> "PeftConfig":
     """The config of an adapter, made of the fields that are listed here.
 
-    Args:
-        folder: The adapter's folder.
-        source: The adapter's id or path, for messages.
-
     Raises:
         CheckpointError: If the file is damaged, or a field is not listed or is of another type or range.
         UnsupportedModelError: If adapters of its kind, or its task, are not loaded here.

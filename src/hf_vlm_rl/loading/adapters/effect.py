@@ -39,9 +39,6 @@ def has_effect(model: PeftModel, name: str) -> bool:
 def check_base(model: Any) -> None:
     """Refuse to take a model without its adapters for its base where it is another.
 
-    Args:
-        model: Any model; one without adapters is its own base.
-
     Raises:
         ValueError: If the adapter began as a part of the base's weights, which was taken out of these.
     """

@@ -40,9 +40,6 @@ PROCESSOR = (
 def read_config(folder: Path) -> dict[str, Any]:
     """An adapter's `adapter_config.json`.
 
-    Args:
-        folder: The adapter's folder.
-
     Raises:
         ValueError: If it is damaged.
     """
@@ -59,11 +56,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def changes_nothing(folder: Path) -> bool:
-    """Whether the saved tensors are those of LoRA alone, and every B is zero.
-
-    Args:
-        folder: The adapter's, with whole files.
-    """
+    """Whether the saved tensors are those of LoRA alone, and every B is zero."""
     with safe_open(folder / WEIGHTS, framework="pt") as file:  # NumPy has no bfloat16
         names = list(file.keys())
         plain = all(re.search(r"\.lora_(embedding_)?[AB]\b", name) for name in names)
@@ -77,9 +70,6 @@ def _refuse(constant: str) -> None:
 
 def read_shapes(folder: Path) -> dict[str, list[int]]:
     """Shapes of the saved tensors by name.
-
-    Args:
-        folder: The adapter's folder.
 
     Raises:
         ValueError: If the file is damaged.

@@ -17,11 +17,7 @@ ENDS = ("rank_pattern", "alpha_pattern")
 
 
 def has_patterns(config: Any) -> bool:
-    """Whether a config says by patterns which modules it means.
-
-    Args:
-        config: A `PeftConfig`.
-    """
+    """Whether a config says by patterns which modules it means."""
     whole = (getattr(config, field, None) for field in WHOLE)  # kinds of adapters have different fields
     ends = (key for field in ENDS for key in getattr(config, field, None) or ())
     return any(isinstance(value, str) for value in whole) or not all(map(NAME.fullmatch, ends))
@@ -29,10 +25,6 @@ def has_patterns(config: Any) -> bool:
 
 def name_modules(config: Any, model: Any) -> None:
     """Replace a config's patterns, in place, by the names that they match.
-
-    Args:
-        config: A `PeftConfig`.
-        model: The model whose modules and parameters have these names.
 
     Raises:
         ValueError: If a pattern is invalid, takes too long or, as a target, matches nothing.

@@ -139,10 +139,6 @@ class Adapter:
 def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
     """The adapter at `source`; None if there is no adapter_config.json.
 
-    Args:
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
-
     Raises:
         CheckpointError: If there is no such directory, or adapter_config.json is damaged or has a field or
             value that is refused (`config.FIELDS`).

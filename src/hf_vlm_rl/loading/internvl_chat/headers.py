@@ -18,13 +18,7 @@ from .weights import HEAD_KEYS
 def read_headers(
     source: str, stored: Mapping[str, Any], located: Mapping[str, Any]
 ) -> tuple[InternVLConfig, InternVLProcessor]:
-    """Config and processor of a checkpoint; of its weights, only the names are read.
-
-    Args:
-        source: Hub id or directory.
-        stored: Its config.json.
-        located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
-    """
+    """Config and processor of a checkpoint; of its weights, only the names are read."""
     files = Files(source, located)
     with damage_named(source):
         processor = make_processor(files, stored)

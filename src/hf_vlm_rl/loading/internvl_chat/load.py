@@ -52,12 +52,7 @@ class Checkpoint:
 
 
 def generation_config(files: Files, tokenizer: Any) -> GenerationConfig:
-    """generation_config.json, with the ids of the chat format.
-
-    Args:
-        files: The checkpoint.
-        tokenizer: Its tokenizer.
-    """
+    """generation_config.json, with the ids of the chat format."""
     stored = files.json("generation_config.json")
     kept = {
         key: value
@@ -71,11 +66,6 @@ def generation_config(files: Files, tokenizer: Any) -> GenerationConfig:
 
 def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str, Any]) -> Checkpoint:
     """Read everything but the weights.
-
-    Args:
-        source: Hub id or directory.
-        stored: Its config.json.
-        located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
 
     Raises:
         CheckpointError: If a file is missing or damaged.

@@ -143,11 +143,7 @@ def _internlm2() -> list[WeightRenaming | WeightConverter]:
 
 
 def mapping_for(backbone: str) -> str:
-    """Register the mappings with transformers, and return the key of the one for a checkpoint.
-
-    Args:
-        backbone: Class name of the original language model.
-    """
+    """Register the mappings with transformers, and return the key of the one for a checkpoint."""
     register_checkpoint_conversion_mapping(PLAIN, _plain(), overwrite=True)
     register_checkpoint_conversion_mapping(INTERNLM2, _internlm2(), overwrite=True)
     return INTERNLM2 if backbone == "InternLM2ForCausalLM" else PLAIN

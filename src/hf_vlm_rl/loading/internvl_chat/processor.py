@@ -32,10 +32,6 @@ class TilesOnly(GotOcr2ImageProcessorPil):
 def make_processor(files: Files, stored: Mapping[str, Any]) -> InternVLProcessor:
     """Build the processor.
 
-    Args:
-        files: The checkpoint.
-        stored: Its config.json.
-
     Raises:
         CheckpointError: If a file of the tokenizer is missing or damaged.
         UnsupportedModelError: If the template or the tokenizer's class is unknown.

@@ -74,11 +74,6 @@ def check_tensors(
 ) -> None:
     """Compare the stored tensors with those that the config asks for.
 
-    Args:
-        tensors: From `stored_tensors`.
-        expected: Shapes by original name.
-        files: The checkpoint, for messages.
-
     Raises:
         CheckpointError: If a tensor is missing, unexpected, of another shape or not of floats.
     """

@@ -100,10 +100,6 @@ CONVERSATIONS: dict[str, Conversation] = {
 def conversation_for(name: str | None, source: str) -> Conversation:
     """The conversation template that config.json names.
 
-    Args:
-        name: `template` of config.json.
-        source: The checkpoint, for the message.
-
     Raises:
         UnsupportedModelError: If it is not one of the known ones.
     """

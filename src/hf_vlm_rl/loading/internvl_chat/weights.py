@@ -77,12 +77,6 @@ def load_weights(
 ) -> InternVLForConditionalGeneration:
     """The stock model with the original weights.
 
-    Args:
-        files: The checkpoint.
-        config: The converted config.
-        backbone: Class name of the original language model.
-        **kwargs: As for `from_pretrained`.
-
     Raises:
         CheckpointError: If a weight is missing, unexpected or of another shape.
     """

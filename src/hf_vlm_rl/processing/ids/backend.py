@@ -8,12 +8,7 @@ from ..tickets.in_texts import TextTickets
 
 
 class TextBackend:
-    """The backend of a tokenizer whose texts may have tickets: it tokenizes only texts without.
-
-    Args:
-        backend: The stock backend, which tokenizes.
-        marks: Finds the tickets in texts.
-    """
+    """The backend of a tokenizer whose texts may have tickets: it tokenizes only texts without."""
 
     def __init__(self, backend: Any, marks: TextTickets):
         self._backend, self._marks = backend, marks

@@ -16,12 +16,7 @@ HOW_TO = 'rows of dataset.map(policy.tokenizer.with_tickets, remove_columns="ima
 
 
 class TicketTexts:
-    """Encodes texts with tickets by a processing class, and splits their ids again.
-
-    Args:
-        processing: A `VLMTokenizer`.
-        marks: Finds the tickets in texts.
-    """
+    """Encodes texts with tickets by a processing class, and splits their ids again."""
 
     def __init__(self, processing: Any, marks: TextTickets):
         self._processing, self._marks = processing, marks

@@ -40,22 +40,12 @@ def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[
 
 
 def with_options(image_processor: Any, options: Mapping[str, int]) -> Any:
-    """A native image processor with other settings, as if its checkpoint were read with them.
-
-    Args:
-        image_processor: The native one, which is left as it is.
-        options: From `image_options`.
-    """
+    """A native image processor with other settings, as if its checkpoint were read with them."""
     return type(image_processor).from_dict(image_processor.to_dict(), **options)
 
 
 def check_bounds(image_processor: Any, family: VLMFamily, options: Mapping[str, int | None]) -> None:
     """Refuse a smallest size above the largest: native image processors then resize to either.
-
-    Args:
-        image_processor: The native one, with the options set.
-        family: The model's family.
-        options: As for `image_options`.
 
     Raises:
         ValueError: If the options contradict each other, or what the checkpoint sets.

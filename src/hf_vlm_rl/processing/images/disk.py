@@ -71,13 +71,7 @@ class Directory:
             warnings.warn(f"{error}. Without it, images are only kept in memory.", stacklevel=3)
 
     def find(self, key: int, suffix: str, keep: bool = False) -> Path | None:
-        """The file of a key; None if there is none.
-
-        Args:
-            key: The hash.
-            suffix: What kind of file it is.
-            keep: Look in `kept/` only.
-        """
+        """The file of a key; None if there is none."""
         with self._explained():
             for tier in TIERS[:1] if keep else TIERS:
                 path = self._path(key, suffix, tier)

@@ -42,9 +42,6 @@ _MARKED = re.compile(f"{_MARK}({{[^{_MARK}]*}})([0-9a-f]{{16}}){_MARK}")
 def options_of(image: Any) -> dict[str, Any]:
     """The options in an image's dict or block, also one level deeper (`image_url`).
 
-    Args:
-        image: A dict or a block; anything else has no options.
-
     Raises:
         ImageError: If the two levels have different values of one option.
     """
@@ -99,11 +96,6 @@ def allowed_options(family: VLMFamily, image_processor: Any) -> tuple[str, ...]:
 
 def check_options(options: Mapping[str, Any], family: VLMFamily, image_processor: Any) -> None:
     """Refuse options that a family does not have, and values that they cannot have.
-
-    Args:
-        options: Of one image.
-        family: The model's family.
-        image_processor: The native one.
 
     Raises:
         ImageError: If one is not known, or not of the family, or contradicts another.

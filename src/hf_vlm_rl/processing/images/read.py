@@ -111,10 +111,6 @@ def max_image_pixels() -> int:
 def check_pixels(opened: PIL.Image.Image, name: str) -> None:
     """Refuse an image, by its header, that is larger than `max_image_pixels()`.
 
-    Args:
-        opened: The image, which is not decoded.
-        name: What the message calls it.
-
     Raises:
         ImageError: If it has too many pixels.
     """

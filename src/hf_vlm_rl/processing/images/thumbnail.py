@@ -13,12 +13,7 @@ SIDE = 320  # pixels, the longer side: about 20 kB a photograph
 
 
 def thumbnails(store: ImageStore, tickets: Iterable[int]) -> tuple[str, ...]:
-    """The images of tickets, and the first frames of videos, as `data:` URLs of JPEG files.
-
-    Args:
-        store: The store that holds the images.
-        tickets: Tickets of images and videos.
-    """
+    """The images of tickets, and the first frames of videos, as `data:` URLs of JPEG files."""
     return tuple(_thumbnail(_first_frame(store, store.get(ticket).image)) for ticket in tickets)
 
 

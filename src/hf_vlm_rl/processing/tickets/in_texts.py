@@ -17,11 +17,7 @@ _DIGITS = TICKET_BITS // 4
 
 
 class TextTickets:
-    """Writes tickets into texts and finds them there.
-
-    Args:
-        placeholder: The token that stands for one image feature, as text.
-    """
+    """Writes tickets into texts and finds them there."""
 
     def __init__(self, placeholder: str):
         self._placeholder = placeholder

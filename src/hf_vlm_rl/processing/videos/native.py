@@ -91,13 +91,7 @@ class Videos:
     def process(
         self, native: ProcessorMixin, video: StoredVideo, options: Mapping[str, Any]
     ) -> ProcessedImage:
-        """What the native processor makes of the frames of a video.
-
-        Args:
-            native: The native processor.
-            video: The video.
-            options: Arguments of its video processor.
-        """
+        """What the native processor makes of the frames of a video."""
         frames = np.stack([np.asarray(self._store.frame(ticket)) for ticket in video.frames])
         twin, replacements = copy.copy(native), []
         process = twin._process_videos

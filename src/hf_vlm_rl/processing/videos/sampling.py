@@ -25,11 +25,7 @@ FRAME_BYTES, DECODED_BYTES = 40, 64 << 20
 
 
 class VideoReader:
-    """Samples videos and puts their frames into a store.
-
-    Args:
-        store: Where frames go.
-    """
+    """Samples videos and puts their frames into a store."""
 
     def __init__(self, store: ImageStore):
         self._store = store
@@ -37,11 +33,6 @@ class VideoReader:
 
     def read(self, video: Video, processor: Any, sampling: Mapping[str, Any]) -> StoredVideo:
         """Store the frames that the native video processor samples.
-
-        Args:
-            video: The video.
-            processor: The native video processor.
-            sampling: Its arguments among `SAMPLING`.
 
         Raises:
             ImageError: If the video cannot be read, or not be sampled so.

@@ -18,10 +18,6 @@ def stand_ins(videos: Sequence[VideoTicket]) -> list[np.ndarray]:
 def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
     """Tickets for the native `__call__`, which asks for the tensors of videos.
 
-    Args:
-        processing: A processing class.
-        videos: What `stand_ins` made, in lists of any depth.
-
     Returns:
         `pixel_values_videos`, the tickets as int64 (N, 1, 1); and the texts that stand for the N videos.
     """
@@ -32,11 +28,6 @@ def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
 
 def store_video(processing: Any, kwargs: Mapping[str, Any], video: Video) -> int:
     """Store a video of a call of the processing class, and return its ticket.
-
-    Args:
-        processing: The processing class.
-        kwargs: The arguments of the call.
-        video: The video.
 
     Raises:
         ImageError: If it cannot be used.

@@ -4,7 +4,6 @@ The weights go into transformers' `InternVLForConditionalGeneration`; the config
 the processor are built from the checkpoint's data files. No code that comes with a checkpoint runs.
 """
 
-from .headers import read_headers
-from .load import open_checkpoint
+from .load import open_checkpoint, read_headers
 
 __all__ = ["open_checkpoint", "read_headers"]

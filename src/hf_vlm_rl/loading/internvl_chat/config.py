@@ -22,58 +22,32 @@ BACKBONES = {
 
 # Keys of a stored llm_config that say how it was once loaded, not what the model is.
 _NOT_ARCHITECTURE = (
-    "_attn_implementation",
-    "_attn_implementation_autoset",
-    "_name_or_path",
-    "architectures",
-    "attn_implementation",
-    "auto_map",
-    "dtype",
-    "model_type",
-    "quantization_config",
-    "tie_word_embeddings",
-    "torch_dtype",
-    "transformers_version",
-    "use_bfloat16",
-    "use_cache",
-)
-_INTERNLM2_KEYS = (
-    "bos_token_id",
-    "eos_token_id",
-    "hidden_act",
-    "hidden_size",
-    "initializer_range",
-    "intermediate_size",
-    "max_position_embeddings",
-    "num_attention_heads",
-    "num_hidden_layers",
-    "num_key_value_heads",
-    "pad_token_id",
-    "rms_norm_eps",
-    "rope_scaling",
-    "rope_theta",
-    "vocab_size",
+    *("_attn_implementation", "_attn_implementation_autoset", "_name_or_path", "architectures"),
+    *("attn_implementation", "auto_map", "dtype", "model_type", "quantization_config", "tie_word_embeddings"),
+    *("torch_dtype", "transformers_version", "use_bfloat16", "use_cache"),
 )
 
-# What the original classes take for keys that config.json leaves out. Those of the tower are its
-# 6B variant's. The pixel shuffle's first version is the default, and every release sets the second.
-VISION_DEFAULTS = {
-    "attention_dropout": 0.0,
-    "dropout": 0.0,
-    "hidden_act": "gelu",
-    "hidden_size": 3200,
-    "image_size": 224,
-    "initializer_factor": 0.1,
-    "intermediate_size": 12800,
-    "layer_norm_eps": 1e-6,
-    "norm_type": "rms_norm",
-    "num_attention_heads": 25,
-    "num_channels": 3,
-    "num_hidden_layers": 48,
-    "patch_size": 14,
-    "qk_normalization": True,
-    "qkv_bias": False,
+# Key of the original tower's config to transformers' name for it, and to what the original class takes if
+# config.json leaves it out: its 6B variant. Keys that only act in the original training code are left out.
+VISION: dict[str, tuple[str, Any]] = {
+    "attention_dropout": ("attention_dropout", 0.0),
+    "dropout": ("hidden_dropout_prob", 0.0),
+    "hidden_act": ("hidden_act", "gelu"),
+    "hidden_size": ("hidden_size", 3200),
+    "image_size": ("image_size", 224),
+    "initializer_factor": ("layer_scale_init_value", 0.1),
+    "intermediate_size": ("intermediate_size", 12800),
+    "layer_norm_eps": ("layer_norm_eps", 1e-6),
+    "norm_type": ("norm_type", "rms_norm"),
+    "num_attention_heads": ("num_attention_heads", 25),
+    "num_channels": ("num_channels", 3),
+    "num_hidden_layers": ("num_hidden_layers", 48),
+    "patch_size": ("patch_size", 14),
+    "qk_normalization": ("use_qk_norm", True),
+    "qkv_bias": ("attention_bias", False),
 }
+# Likewise of config.json itself. The pixel shuffle's first version is the default, and every release sets the
+# second.
 CHAT_DEFAULTS = {
     "downsample_ratio": 0.5,
     "dynamic_image_size": False,
@@ -178,9 +152,7 @@ def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
     """`llm_config` of the original format as the config of transformers' own language model."""
     name, llm = backbone_of(stored, source), dict(stored["llm_config"])
     if name == "InternLM2ForCausalLM":
-        bias = llm.get("bias", True)
-        llm = {key: llm[key] for key in _INTERNLM2_KEYS if key in llm}
-        llm |= {"attention_bias": bias, "mlp_bias": False}
+        llm |= {"attention_bias": llm.get("bias", True), "mlp_bias": False}
     if llm.get("rope_scaling"):
         scaling = dict(llm["rope_scaling"])
         kind = scaling.pop("type", None)
@@ -193,7 +165,7 @@ def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
 
 
 def _vision(stored: Mapping[str, Any]) -> dict[str, Any]:
-    return VISION_DEFAULTS | (stored.get("vision_config") or {})
+    return {key: default for key, (_, default) in VISION.items()} | (stored.get("vision_config") or {})
 
 
 def _vision_config(stored: Mapping[str, Any], source: str) -> dict[str, Any]:
@@ -208,23 +180,8 @@ def _vision_config(stored: Mapping[str, Any], source: str) -> dict[str, Any]:
             f"config.json of {source!r} has qk_normalization with layer_norm_eps "
             f"{vision['layer_norm_eps']}; transformers' InternVL always takes 1e-6 there."
         )
-    # drop_path_rate and initializer_range are left out: they only act in the original training code.
     return {
-        "attention_bias": vision["qkv_bias"],
-        "attention_dropout": vision["attention_dropout"],
-        "hidden_act": vision["hidden_act"],
-        "hidden_dropout_prob": vision["dropout"],
-        "hidden_size": vision["hidden_size"],
-        "image_size": vision["image_size"],
-        "intermediate_size": vision["intermediate_size"],
-        "layer_norm_eps": vision["layer_norm_eps"],
-        "layer_scale_init_value": vision["initializer_factor"],
-        "norm_type": vision["norm_type"],
-        "num_attention_heads": vision["num_attention_heads"],
-        "num_channels": vision["num_channels"],
-        "num_hidden_layers": vision["num_hidden_layers"],
-        "patch_size": vision["patch_size"],
+        **{ours: vision[key] for key, (ours, _) in VISION.items()},
         "projection_dropout": vision["dropout"],
         "use_mean_pooling": True,  # that is: no norm after the last layer
-        "use_qk_norm": vision["qk_normalization"],
     }

@@ -3,7 +3,6 @@
 import functools
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -72,13 +71,11 @@ def convert(
     dtypes = [DTYPES[name] for name in {tensor.dtype for tensor in stored_tensors(checkpoint.files).values()}]
     model = checkpoint.load_model(dtype=functools.reduce(torch.promote_types, dtypes))
 
-    destination.parent.mkdir(parents=True, exist_ok=True)
-    for leftover in destination.parent.glob(f".{destination.name}.*.partial"):
-        shutil.rmtree(leftover)  # of a run that was killed
-    partial = tempfile.mkdtemp(prefix=f".{destination.name}.", suffix=".partial", dir=destination.parent)
+    partial = destination.parent / f".{destination.name}.partial"
+    shutil.rmtree(partial, ignore_errors=True)  # of a run that was killed
+    partial.mkdir(parents=True)
     try:
-        _write(model, checkpoint.processor, Path(partial), shard_bytes)
-        _make_readable(Path(partial))
+        _write(model, checkpoint.processor, partial, shard_bytes)
         os.replace(partial, destination)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
@@ -98,12 +95,3 @@ def _write(model: PreTrainedModel, processor: ProcessorMixin, folder: Path, shar
             f"and {folder.parent} has {free:.1f} GB free. Nothing was left there; free some space or choose "
             "another directory."
         ) from error
-
-
-def _make_readable(folder: Path) -> None:
-    """Give files the usual permissions; mkdtemp and safetensors make private ones."""
-    mask = os.umask(0)
-    os.umask(mask)
-    folder.chmod(0o777 & ~mask)
-    for file in folder.iterdir():
-        file.chmod(0o666 & ~mask)

@@ -1,16 +1,18 @@
 """A checkpoint in the original format, opened: its config, its processor and a loader for its weights."""
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from huggingface_hub import HfApi
 from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
 from ..damage import damage_named
 from .config import backbone_of, chat_options, convert_config
 from .files import Files
 from .processor import make_processor
-from .shards import stored_tensors
+from .shards import INDEX, SINGLE, stored_tensors
 from .templates import conversation_for
 from .weights import has_head, load_weights
 
@@ -78,3 +80,24 @@ def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str
         processor = make_processor(files, stored)
         config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
     return Checkpoint(config, processor, files, stored)
+
+
+def read_headers(
+    source: str, stored: Mapping[str, Any], located: Mapping[str, Any]
+) -> tuple[InternVLConfig, InternVLProcessor]:
+    """Config and processor of a checkpoint; of its weights, only the names are read."""
+    files = Files(source, located)
+    with damage_named(source):
+        processor = make_processor(files, stored)
+        # `open_checkpoint` would download the weights to see whether there is a head among them.
+        head = has_head(_tensor_names(files))
+        return convert_config(stored, processor.image_token_id, head, source), processor
+
+
+def _tensor_names(files: Files) -> Collection[str]:
+    if os.path.isdir(files.source) and files.find(SINGLE) is not None:
+        return stored_tensors(files).keys()
+    if index := files.json(INDEX):
+        return index["weight_map"].keys()
+    known = {key: files.located[key] for key in ("revision", "token") if key in files.located}
+    return HfApi().get_safetensors_metadata(files.source, **known).weight_map.keys()

@@ -24,17 +24,10 @@ class SplitGroupedQKV(ConversionOps):
     """
 
     @torch.no_grad()
-    def convert(  # type: ignore[override]  # transformers' own operations declare `config` so, too
-        self,
-        input_dict: dict[str, Any],
-        source_patterns: list[str],
-        target_patterns: list[str],
-        config: PreTrainedConfig,
-        **kwargs: Any,
-    ) -> dict[str, torch.Tensor]:
+    def convert(self, input_dict: Any, source_patterns: Any, target_patterns: Any, **kwargs: Any) -> Any:
         """Split (groups * (queries + 2) * head_dim, ...) into three tensors."""
         (fused,) = (value[0] if isinstance(value, list) else value for value in input_dict.values())
-        groups, queries, head = _attention_shape(config)
+        groups, queries, head = _attention_shape(kwargs["config"])
         blocks = fused.view(groups, queries + 2, head, *fused.shape[1:])
         parts = (blocks[:, :queries], blocks[:, queries : queries + 1], blocks[:, queries + 1 :])
         # Copies: a view would keep the fused tensor in memory.
@@ -50,18 +43,11 @@ class SplitGroupedQKV(ConversionOps):
 class JoinGroupedQKV(ConversionOps):
     """q, k, v -> InternLM2's `wqkv`; the inverse of `SplitGroupedQKV`."""
 
-    def convert(  # type: ignore[override]  # transformers' own operations declare `config` so, too
-        self,
-        input_dict: dict[str, Any],
-        source_patterns: list[str],
-        target_patterns: list[str],
-        config: PreTrainedConfig,
-        **kwargs: Any,
-    ) -> dict[str, torch.Tensor]:
+    def convert(self, input_dict: Any, source_patterns: Any, target_patterns: Any, **kwargs: Any) -> Any:
         """Join three tensors into one of shape (groups * (queries + 2) * head_dim, ...)."""
         parts = [input_dict[pattern] for pattern in source_patterns]
         parts = [part[0] if isinstance(part, list) else part for part in parts]
-        groups, _, head = _attention_shape(config)
+        groups, _, head = _attention_shape(kwargs["config"])
         blocks = [part.reshape(groups, -1, head, *part.shape[1:]) for part in parts]
         joined = torch.cat(blocks, dim=1)
         return {target_patterns[0]: joined.reshape(-1, *parts[0].shape[1:])}
@@ -82,7 +68,7 @@ def _rename(*pairs: tuple[str, str]) -> list[WeightRenaming]:
     return [WeightRenaming(source, target) for source, target in pairs]
 
 
-def _vision_and_projector() -> list[WeightRenaming | WeightConverter]:
+def _common() -> list[WeightRenaming | WeightConverter]:
     return [
         *_rename(
             (r"^vision_model\.", "model.vision_tower."),
@@ -101,6 +87,7 @@ def _vision_and_projector() -> list[WeightRenaming | WeightConverter]:
             (r"^mlp1\.0\.", "model.multi_modal_projector.layer_norm."),
             (r"^mlp1\.1\.", "model.multi_modal_projector.linear_1."),
             (r"^mlp1\.3\.", "model.multi_modal_projector.linear_2."),
+            (r"^language_model\.model\.", "model.language_model."),
         ),
         WeightConverter(
             r"\.attn\.qkv",
@@ -111,20 +98,13 @@ def _vision_and_projector() -> list[WeightRenaming | WeightConverter]:
 
 
 def _plain() -> list[WeightRenaming | WeightConverter]:
-    return [
-        *_vision_and_projector(),
-        *_rename(
-            (r"^language_model\.model\.", "model.language_model."),
-            (r"^language_model\.lm_head", "lm_head"),
-        ),
-    ]
+    return [*_common(), *_rename((r"^language_model\.lm_head", "lm_head"))]
 
 
 def _internlm2() -> list[WeightRenaming | WeightConverter]:
     return [
-        *_vision_and_projector(),
+        *_common(),
         *_rename(
-            (r"^language_model\.model\.", "model.language_model."),
             (r"^language_model\.output", "lm_head"),
             (r"\.tok_embeddings", ".embed_tokens"),
             (r"\.attention\.wo", ".self_attn.o_proj"),

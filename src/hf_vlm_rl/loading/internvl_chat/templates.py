@@ -5,6 +5,7 @@ turn and always open with a system turn, the template's own unless the conversat
 """
 
 from dataclasses import dataclass
+from importlib import resources
 
 from ...errors import UnsupportedModelError
 
@@ -58,35 +59,10 @@ class Conversation:
             "SYSTEM": self.system if system is None else system,
             "IMAGE": IMAGE_TOKEN + "\n",
         }
-        template = _JINJA
+        template = resources.files(__package__).joinpath("conversation.jinja").read_text().strip()
         for name, value in values.items():
-            template = template.replace(name, _literal(value))
+            template = template.replace(name, repr(value))
         return template
-
-
-# An image block is the image and a newline; text blocks stay as they are.
-_JINJA = (
-    "{{ BOS }}"
-    "{% if not messages or messages[0]['role'] != 'system' %}"
-    "{{ OPEN + 'system' + CLOSE + SYSTEM + SEPARATOR }}"
-    "{% endif %}"
-    "{% for message in messages %}"
-    "{{ OPEN + message['role'] + CLOSE }}"
-    "{% if message['content'] is string %}{{ message['content'] }}"
-    "{% else %}{% for block in message['content'] or [] %}"
-    "{% if block['type'] == 'image' %}{{ IMAGE }}"
-    "{% elif block['type'] == 'text' %}{{ block['text'] }}"
-    "{% else %}{{ raise_exception('This chat template has no ' ~ block['type'] ~ ' blocks.') }}{% endif %}"
-    "{% endfor %}{% endif %}"
-    "{{ SEPARATOR }}"
-    "{% endfor %}"
-    "{% if add_generation_prompt %}{{ OPEN + 'assistant' + CLOSE }}{% endif %}"
-)
-
-
-def _literal(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n")
-    return f"'{escaped}'"
 
 
 CONVERSATIONS: dict[str, Conversation] = {

@@ -1,27 +1,25 @@
 """Original weights -> the stock model, through transformers' own loading path."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
 from transformers import InternVLConfig, InternVLForConditionalGeneration
 from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import (
-    revert_weight_conversion,
-)
+from transformers.core_model_loading import revert_weight_conversion
 
 from ...errors import CheckpointError
 from ..damage import damage_named
 from ..stock import without_weights
 from .files import Files
 from .mapping import mapping_for
-from .shards import DERIVED, StoredTensor, check_tensors, stored_tensors
+from .shards import DERIVED, check_tensors, stored_tensors
 
 HEAD_KEYS = ("language_model.lm_head.weight", "language_model.output.weight")
 
 
-def has_head(tensors: Mapping[str, StoredTensor]) -> bool:
+def has_head(tensors: Collection[str]) -> bool:
     """Whether the language model's head is stored."""
     return any(key in tensors for key in HEAD_KEYS)
 
@@ -67,9 +65,8 @@ def _of_type(config: InternVLConfig, model_type: str) -> InternVLConfig:
 
 def _without_memory(config: InternVLConfig, model_type: str) -> InternVLForConditionalGeneration:
     """A skeleton of the model; transformers looks up the conversions of its weights by `model_type`."""
-    config = _of_type(config, model_type)
     with without_weights(), damage_named(str(config.name_or_path)):
-        return InternVLForConditionalGeneration(config)
+        return InternVLForConditionalGeneration(_of_type(config, model_type))
 
 
 def load_weights(

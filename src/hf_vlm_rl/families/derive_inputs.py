@@ -80,11 +80,11 @@ def noise(size: tuple[int, int], seed: int) -> PIL.Image.Image:
     )
 
 
-def prompt(processor: Any, images: int, text: str = QUESTION) -> str:
-    """A user's message with some images, as the chat template writes it."""
+def prompt(processor: Any, images: int, text: str = QUESTION, kind: str = "image") -> str:
+    """A user's message with some images, or with videos as `kind`, as the chat template writes it."""
     if processor.chat_template is None:
-        return processor.image_token * images + text
-    content = [*({"type": "image"} for _ in range(images)), {"type": "text", "text": text}]
+        return getattr(processor, f"{kind}_token") * images + text
+    content = [*({"type": kind} for _ in range(images)), {"type": "text", "text": text}]
     try:
         return processor.apply_chat_template(
             [{"role": "user", "content": content}], add_generation_prompt=True

@@ -109,23 +109,25 @@ def compare(policy: Any) -> Iterator[tuple[str, float, float]]:
     }
     if not policy.family.needs_image:
         clauses["a prompt without an image"] = [(QUESTIONS[0], [])]
-    whole = _is_small(policy)
-    allowed = TOLERANCE.get(policy.dtype, TOLERANCE_HALF)
     for clause, rows in clauses.items():
         ours = _batch(policy, policy.processing_class, rows)
-        stock = _batch(policy, native, rows)
-        if ours["input_ids"].tolist() != stock["input_ids"].tolist():
-            yield f"{clause}: the ids", torch.inf, 0.0
-            continue
-        mask = stock["attention_mask"].bool()
-        found, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
-        names = found.keys() | expected.keys()
-        if not rows[0][1]:
-            # The native processor writes token types for text, too: zeros, and a mask that says nothing new.
-            names &= WITHOUT_IMAGES
-        for name in sorted(names):
-            difference = _difference(found.get(name), expected.get(name), mask)
-            yield f"{clause}: {name}", difference, allowed
+        # The native processor writes token types for text, too: zeros, and a mask that says nothing new.
+        only = None if rows[0][1] else WITHOUT_IMAGES
+        yield from _differences(policy, clause, ours, _batch(policy, native, rows), only)
+
+
+def _differences(
+    policy: Any, clause: str, ours: dict[str, Any], stock: dict[str, Any], only: set[str] | None = None
+) -> Iterator[tuple[str, float, float]]:
+    """As `compare`, for one clause: the policy's batch and the native processor's, on the model's device."""
+    if ours["input_ids"].tolist() != stock["input_ids"].tolist():
+        yield f"{clause}: the ids", torch.inf, 0.0
+        return
+    whole, allowed = _is_small(policy), TOLERANCE.get(policy.dtype, TOLERANCE_HALF)
+    found, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
+    for name in sorted(found.keys() | expected.keys() if only is None else only & {*found, *expected}):
+        difference = _difference(found.get(name), expected.get(name), stock["attention_mask"].bool())
+        yield f"{clause}: {name}", difference, allowed
 
 
 def refusal_of_videos(policy: Any) -> str:
@@ -133,20 +135,14 @@ def refusal_of_videos(policy: Any) -> str:
     refusal = policy.processing_class.state.videos.refusal
     if refusal:
         return refusal
-    whole = _is_small(policy)
     try:
-        for clause, ours, stock in video_batches(policy):
-            if ours["input_ids"].tolist() != stock["input_ids"].tolist():
-                return f"With {clause}, the policy's ids are others than the native processor's. {AS_IMAGES}"
-            mask = stock["attention_mask"].bool()
-            batches = [_placed(policy, batch) for batch in (ours, _stock(policy, stock))]
-            found, expected = [_arguments(policy, batch, whole) for batch in batches]
-            for name in sorted(found.keys() | expected.keys()):
-                difference = _difference(found.get(name), expected.get(name), mask)
-                if difference > TOLERANCE.get(policy.dtype, TOLERANCE_HALF):
+        for clause, *batches in video_batches(policy):
+            placed = [_placed(policy, batch) for batch in batches]
+            for name, difference, allowed in _differences(policy, clause, *placed):
+                if difference > allowed:
                     return (
-                        f"With {clause}, the policy does not compute what the stock model computes: {name} "
-                        f"is off by {difference:.1e} of the largest value. {AS_IMAGES}"
+                        f"As a policy, the model does not compute of videos what the stock model computes. "
+                        f"{name}: off by {difference:.1e} of the largest value. {AS_IMAGES}"
                     )
     except Exception as error:  # whatever stock models and processors meet
         return (
@@ -157,9 +153,11 @@ def refusal_of_videos(policy: Any) -> str:
 
 
 def _placed(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch without labels, its tensors on the model's device."""
     return {
         name: value.to(policy.device) if isinstance(value, torch.Tensor) else value
         for name, value in batch.items()
+        if name != "labels"
     }
 
 
@@ -223,11 +221,7 @@ def _batch(policy: Any, processor: Any, rows: Sequence[tuple[str, list]]) -> dic
     texts = [prompt(processor, len(images), text) for text, images in rows]
     images = [images for _, images in rows] if rows[0][1] else None
     batch = processor(images=images, text=texts, padding=True, padding_side="left", return_tensors="pt")
-    return {
-        name: value.to(policy.device) if isinstance(value, torch.Tensor) else value
-        for name, value in batch.items()
-        if name != "labels"
-    }
+    return _placed(policy, batch)
 
 
 def _stock(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:

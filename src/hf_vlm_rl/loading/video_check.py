@@ -3,13 +3,13 @@
 If the two differ, the model is not refused: it may be used with images, and takes no videos.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
 
-from ..families.derive_inputs import QUESTION, WIDE, noise
+from ..families.derive_inputs import WIDE, noise, prompt
 
 # Frames a second, and the numbers of frames of two clips: no temporal patch divides both alike.
 RATE, LENGTHS = 2.0, (4, 6)
@@ -22,7 +22,7 @@ def video_batches(policy: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, 
     for length in LENGTHS:
         clip = np.stack([np.asarray(noise(WIDE, seed)) for seed in range(length)])
         metadata = _metadata(clip)
-        text = video_prompt(native)
+        text = prompt(native, 1, kind="video")
         video = {"video": clip, "video_metadata": metadata, "do_sample_frames": False}
         ours = processing(images=[[video]], text=[text], return_tensors="pt")
         stock = native(
@@ -35,15 +35,8 @@ def video_batches(policy: Any) -> Iterator[tuple[str, dict[str, Any], dict[str, 
                 "return_metadata": True,
             },
         )
-        yield f"a video of {length} frames", dict(ours), _tensors(stock)
-
-
-def video_prompt(processor: Any) -> str:
-    """A user's message with one video, as the chat template writes it."""
-    if processor.chat_template is None:
-        return processor.video_token + QUESTION
-    content = [{"type": "video"}, {"type": "text", "text": QUESTION}]
-    return processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+        tensors = {name: value for name, value in stock.items() if isinstance(value, torch.Tensor)}
+        yield f"a video of {length} frames", dict(ours), tensors
 
 
 def _metadata(clip: np.ndarray) -> dict[str, Any]:
@@ -55,10 +48,4 @@ def _metadata(clip: np.ndarray) -> dict[str, Any]:
         "duration": frames / RATE,
         "width": width,
         "height": height,
-    }
-
-
-def _tensors(batch: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: value for name, value in batch.items() if isinstance(value, torch.Tensor) and name != "labels"
     }

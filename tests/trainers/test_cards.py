@@ -7,7 +7,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_vlm_rl.hub import save_adapter
-from hf_vlm_rl.hub.cards.curve import FILE
+from hf_vlm_rl.hub.cards.render import CURVE
 from tests.hub.card_rules import problems
 from tests.trainers.runs import dpo, grpo, mixture, preferences, rloo, sft
 from tests.trainers.test_kto import kto
@@ -55,7 +55,7 @@ def test_the_card_of_a_run_says_what_was_run(method, policy_for, tmp_path):
     assert "2 optimiser steps" in card.text
     assert f"trl {importlib.metadata.version('trl')}" in card.text
     assert curve in card.text
-    assert (tmp_path / "adapter" / FILE).exists()
+    assert (tmp_path / "adapter" / CURVE).exists()
     assert json.loads((tmp_path / "adapter" / "training_args.json").read_text())["learning_rate"] == 1e-2
     if method in ("grpo", "rloo"):
         assert f"| `by_ids` | {options.get('reward_weights', [1])[0]} |" in card.text

@@ -11,7 +11,7 @@ from ..loading.adapters.files import (
     read_config,
     read_shapes,
 )
-from .cards.curve import FILE as CURVE
+from .cards.render import CURVE
 from .cards.stored import FILE as STORED
 from .contents import refuse_link
 

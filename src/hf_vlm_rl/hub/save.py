@@ -19,11 +19,10 @@ from ..policy.trained.fingerprint import fingerprint
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.curve import draw
 from .cards.facts import BaseFacts, CardFacts, RunFacts, StageFacts
 from .cards.hyperparameters import shareable
 from .cards.merge import merge
-from .cards.render import render
+from .cards.render import draw, render
 from .cards.run_facts import run_facts, versions
 from .cards.stored import store
 from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable

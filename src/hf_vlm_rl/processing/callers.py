@@ -6,7 +6,7 @@ that vLLM will answer. Refusals need to know that; nothing else may look.
 
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,50 @@ def server_setting(trainer: Any) -> str | None:
     # Inside its `__init__`, a trainer has no `args` yet; and not every trainer's have these settings.
     args = vars(trainer).get("args")
     return next((name for name in SERVERS if getattr(args, name, None)), None)
+
+
+def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
+    """Refuse to encode prompts with images for a trainer that samples with vLLM and has no rollout function.
+
+    Such a trainer hands the engine ids in which every image is expanded already, together with the images. The
+    engine expands them again, answers another prompt, and nothing raises. A callback encodes for itself, and
+    passes.
+
+    Raises:
+        ValueError: If the caller is such a trainer, or has its teacher on a server. Nothing was sampled or
+            trained then.
+    """
+    if not any(_has_image(messages) for messages in conversations):
+        return
+    trainer = calling_trainer()
+    server = None if trainer is None else server_setting(trainer)
+    if server is None:
+        return
+    kind, no_hook = type(trainer).__name__, object()
+    if server != "use_vllm":
+        raise ValueError(
+            f"{kind} has {server} set, and a prompt has an image: the teacher's server is sent ids, and no "
+            "image. Expected a teacher of its own: DistillationTrainer with teacher_model=another policy."
+        )
+    # Of the trainers that have vLLM, some have a rollout function.
+    rollout = getattr(trainer, "rollout_func", no_hook)
+    if rollout is None:
+        raise ValueError(
+            f"{kind} has use_vllm=True and no rollout function, and a prompt has an image. TRL would send "
+            "vLLM the image's tokens expanded, together with the image, and vLLM would expand them again. "
+            "Expected rollout_func=vllm_rollout, from hf_vlm_rl.vllm import vllm_rollout; or use_vllm=False."
+        )
+    if rollout is no_hook:
+        raise ValueError(
+            f"{kind} has use_vllm=True, and a prompt has an image. It takes no rollout function, so nothing "
+            "can send vLLM the right prompts. Expected use_vllm=False, or GRPOTrainer with "
+            "rollout_func=vllm_rollout, from hf_vlm_rl.vllm import vllm_rollout."
+        )
+
+
+def _has_image(messages: Sequence[Mapping]) -> bool:
+    kinds = ("image", "video")
+    return any(block.get("type") in kinds for message in messages for block in message.get("content") or [])
 
 
 def _frames_of_trainers() -> Iterator[tuple["Trainer", Mapping[str, Any]]]:

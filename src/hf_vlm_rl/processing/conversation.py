@@ -84,27 +84,14 @@ def check_no_placeholder(messages: Sequence[dict], placeholders: Sequence[str], 
                 )
 
 
-def fill_videos(messages: Sequence[Mapping], videos: Sequence | None) -> list[dict]:
-    """Put `videos` into a conversation's empty video blocks, or before its first user text.
+def fill_images(messages: Sequence[Mapping], images: Sequence | None, kind: str = "image") -> list[dict]:
+    """Put images, or videos as `kind`, into a conversation's empty blocks, or before its first user text.
+
+    An image may be a video (`videos.request.is_video`): its block becomes a video block.
 
     Raises:
         ImageError: If the numbers differ, or there is no user message to put them in.
     """
-    return _fill(messages, videos, "video")
-
-
-def fill_images(messages: Sequence[Mapping], images: Sequence | None) -> list[dict]:
-    """Put `images` into a conversation's empty image blocks, or before its first user text.
-
-    An entry may be a video (`videos.request.is_video`): its block becomes a video block.
-
-    Raises:
-        ImageError: If the numbers differ, or there is no user message to put them in.
-    """
-    return _fill(messages, images, "image")
-
-
-def _fill(messages: Sequence[Mapping], images: Sequence | None, kind: str) -> list[dict]:
     conversation = normalize([messages])[0][0]
     images = list(images or [])
     blocks = [block for message in conversation for block in message.get("content") or []]

@@ -5,7 +5,7 @@ by rules of their own, so we call them as a whole, with the images.
 """
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import PIL.Image
@@ -20,27 +20,38 @@ TYPES = "token_type_ids"
 
 
 class _Asked(Exception):
-    def __init__(self, images_kwargs: dict[str, Any]):
-        self.images_kwargs = images_kwargs
+    def __init__(self, kwargs: dict[str, Any]):
+        self.kwargs = kwargs
 
 
-def images_kwargs_asked(processor: Any, text: str) -> dict[str, Any] | None:
-    """Keyword arguments that a native `__call__` passes to `_process_images` if its caller sets none.
+def kwargs_asked(native: Any, method: str, call: Callable[[Any], Any]) -> dict[str, Any] | None:
+    """Keyword arguments that a native processor passes to `_process_images` or `_process_videos` by itself.
+
+    Args:
+        native: The native processor.
+        method: Name of the method.
+        call: Calls a processor with an image or a video, and sets no argument.
 
     Returns:
-        The arguments; None if the processor does not call `_process_images`.
+        The arguments; None if the processor does not call the method.
     """
 
-    def ask(images: Any, **images_kwargs: Any) -> None:
-        raise _Asked(images_kwargs)
+    def ask(media: Any, **kwargs: Any) -> None:
+        raise _Asked(kwargs)
 
-    twin = copy.copy(processor)
-    vars(twin)["_process_images"] = ask  # hides the method of the class
+    twin = copy.copy(native)
+    vars(twin)[method] = ask  # hides the method of the class
     try:
-        twin(images=[[PIL.Image.new("RGB", (64, 64))]], text=[text])
+        call(twin)
     except _Asked as asked:
-        return asked.images_kwargs
+        return asked.kwargs
     return None
+
+
+def images_kwargs_asked(native: Any, text: str) -> dict[str, Any] | None:
+    """As `kwargs_asked` of `_process_images`, for a rendered prompt with one image."""
+    blank = PIL.Image.new("RGB", (64, 64))
+    return kwargs_asked(native, "_process_images", lambda twin: twin(images=[[blank]], text=[text]))
 
 
 def image_inputs(output: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,11 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Self
 
+import numpy as np
 import torch
 
 from ..families import VLMFamily
 from .images.lru import ByteBoundedCache
 from .images.processed import ProcessedImage
+from .images.reference import is_image_list
 from .images.store import ImageStore
 from .images.stored import RowNote
 from .tickets.in_ids import TicketCodec
@@ -80,6 +82,18 @@ class ProcessingState:
         """How many ids follow the last placeholder; None without a placeholder."""
         placeholders = self.codec.placeholders
         return next((count for count, token in enumerate(reversed(ids)) if token in placeholders), None)
+
+    def erased(self, ids: Any) -> Any:
+        """A row or rows of ids in which placeholders stand for tickets; no ids come back as they are."""
+        if isinstance(ids, torch.Tensor | np.ndarray):
+            if not bool(self.marks(torch.as_tensor(ids)).any()):
+                return ids
+            ids = ids.tolist()
+        if not is_image_list(ids) or not ids:
+            return ids
+        if isinstance(ids[0], int):
+            return ids if self.behind(ids) is None else self.codec.erase(ids)
+        return [self.erased(row) for row in ids]
 
     def pack_no_images(self) -> None:
         """Send images through the tower one by one: its output does not tell where one of several ends."""

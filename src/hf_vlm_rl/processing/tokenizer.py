@@ -16,23 +16,21 @@ from transformers import BatchFeature, ProcessorMixin
 from .._retype import Retyped
 from ..compat import merged_arguments
 from ..errors import ImageError
+from .callers import check_rollout_function
 from .conversation import (
     check_no_placeholder,
     fill_images,
-    fill_videos,
     normalize,
     options_by_image,
     without_images,
 )
 from .deal_images import load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
-from .erase import erased
 from .ids.tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
 from .images.options import check_options, marked, unmarked
 from .images.store import ImageStore
 from .images.stored import RowNote
-from .outside_engine import check_rollout_function
 from .padding import copied, first_row, pad_batch
 from .state import ProcessingState
 from .tickets.beside_ids import pack, unpack
@@ -204,7 +202,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
                 be kept.
             ValueError: If the prompt contains the pad token, which trainers mask by its id.
         """
-        conversation = video_tickets.beside(fill_videos(fill_images(messages, images), videos))
+        conversation = video_tickets.beside(fill_images(fill_images(messages, images), videos, "video"))
         answered = bool(conversation) and conversation[-1].get("role") == "assistant"
         prompt = conversation[:-1] if answered else conversation
         ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
@@ -265,11 +263,11 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""
-        return super().decode(erased(self._vlm, token_ids), *args, **kwargs)
+        return super().decode(self._vlm.erased(token_ids), *args, **kwargs)
 
     def batch_decode(self, sequences: Any, *args: Any, **kwargs: Any) -> list[str]:
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
-        return super().batch_decode(erased(self._vlm, sequences), *args, **kwargs)
+        return super().batch_decode(self._vlm.erased(sequences), *args, **kwargs)
 
     def _check_options(self, row: int, options: list[dict]) -> None:
         for index, each in enumerate(options):

@@ -6,10 +6,10 @@ import pytest
 from huggingface_hub import ModelCard, metadata_load
 
 from hf_vlm_rl.hub.cards import AdapterCardData, Evaluation
-from hf_vlm_rl.hub.cards.curve import draw, learning_curve
 from hf_vlm_rl.hub.cards.facts import Curve
 from hf_vlm_rl.hub.cards.methods import METHODS, method_of
-from hf_vlm_rl.hub.cards.render import render
+from hf_vlm_rl.hub.cards.render import draw, render
+from hf_vlm_rl.hub.cards.run_facts import learning_curve
 from hf_vlm_rl.hub.cards.stored import FILE, store, stored
 from model_cards.make import EXAMPLES, FOLDER, dpo, grpo, pages, ppo
 from tests.hub.card_rules import problems

@@ -1,4 +1,4 @@
-"""A card's text, from its data and the one template."""
+"""A card's text, from its data and the one template, and the picture in it."""
 
 import functools
 import json
@@ -8,9 +8,11 @@ from typing import Any
 import jinja2
 
 from .card import PLACEHOLDER_ID, AdapterCardData
-from .curve import FILE
+from .facts import Curve
 from .merge import BEGIN, END, write
 from .methods import METHODS
+
+CURVE = "assets/learning_curve.png"
 
 
 def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
@@ -27,11 +29,34 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
         methods=METHODS,
         repo_id=card.repo_id or PLACEHOLDER_ID,
         metadata=metadata,
-        curve_file=FILE if curve_drawn else None,
+        curve_file=CURVE if curve_drawn else None,
         begin=BEGIN,
         end=END,
     )
     return write(metadata, body)
+
+
+def draw(curve: Curve, path: Path) -> bool:
+    """Draw a curve as PNG.
+
+    Returns:
+        False if matplotlib is not installed: nothing was drawn.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    # Without pyplot: neither a display nor anybody's current figure is touched.
+    figure = Figure(figsize=(6, 3), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    steps, values = zip(*curve.points, strict=True)
+    axes.plot(steps, values, marker="o" if len(steps) < 20 else None, markersize=3)
+    axes.set_xlabel("step")
+    axes.set_ylabel(curve.metric)
+    axes.grid(alpha=0.3)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Software": None})
+    return True
 
 
 @functools.cache

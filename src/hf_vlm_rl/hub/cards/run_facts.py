@@ -2,14 +2,14 @@
 
 import contextlib
 import platform
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
 
 from ...scoring.reward_functions import RewardFunctionModel
-from .curve import learning_curve
-from .facts import RunFacts
+from .facts import Curve, RunFacts
 from .hyperparameters import telling
 from .methods import METHODS, method_of
 
@@ -37,6 +37,21 @@ def run_facts(trainer: Any) -> RunFacts:
         hyperparameters=telling(trainer.args),
         curve=learning_curve(state.log_history, METHODS[method].metrics),
     )
+
+
+def learning_curve(log_history: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> Curve | None:
+    """The first of some metrics that was logged.
+
+    Returns:
+        None if none was logged at two steps or more.
+    """
+    for metric in metrics:
+        points = {
+            int(log["step"]): float(log[metric]) for log in log_history if metric in log and "step" in log
+        }
+        if len(points) > 1:
+            return Curve(metric, tuple(sorted(points.items())))
+    return None
 
 
 def versions(packages: tuple[str, ...] = PACKAGES) -> dict[str, str]:

@@ -12,7 +12,7 @@ from ...errors import ImageError, UnsupportedModelError
 from ..images.processed import ProcessedImage
 from ..images.store import ImageStore
 from ..images.stored import StoredVideo
-from ..native_call import image_inputs
+from ..native_call import image_inputs, kwargs_asked
 from .request import Video
 from .sampling import COUNT, RATE, SAMPLING, VideoReader
 
@@ -141,23 +141,19 @@ class Videos:
         return self._asked[settings]
 
 
-class _Asked(Exception):
-    def __init__(self, kwargs: dict[str, Any]):
-        self.kwargs = kwargs
-
-
 def _asked_by_default(native: Any) -> dict[str, Any]:
-    def ask(videos: Any, **kwargs: Any) -> None:
-        raise _Asked(kwargs)
-
-    twin, blank = copy.copy(native), np.zeros((2, 32, 32, 3), dtype=np.uint8)
-    vars(twin)["_process_videos"] = ask
+    blank = np.zeros((2, 32, 32, 3), dtype=np.uint8)
     conversation = [{"role": "user", "content": [{"type": "video", "video": blank}]}]
-    try:
+
+    def call(twin: Any) -> None:
         if native.chat_template is None:
             twin(videos=[[blank]], text=[native.video_token])
         else:
             twin.apply_chat_template(conversation, tokenize=True, return_dict=True)
-    except _Asked as asked:
-        return asked.kwargs
-    raise UnsupportedModelError(f"{type(native).__name__} processes videos by rules that are not known here.")
+
+    asked = kwargs_asked(native, "_process_videos", call)
+    if asked is None:
+        raise UnsupportedModelError(
+            f"{type(native).__name__} processes videos by rules that are not known here."
+        )
+    return asked

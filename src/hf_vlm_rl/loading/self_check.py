@@ -136,9 +136,9 @@ def refusal_of_videos(policy: Any) -> str:
     if refusal:
         return refusal
     try:
-        for clause, *batches in video_batches(policy):
-            placed = [_placed(policy, batch) for batch in batches]
-            for name, difference, allowed in _differences(policy, clause, *placed):
+        for clause, ours, stock in video_batches(policy):
+            batches = _placed(policy, ours), _placed(policy, stock)
+            for name, difference, allowed in _differences(policy, clause, *batches):
                 if difference > allowed:
                     return (
                         f"As a policy, the model does not compute of videos what the stock model computes. "

@@ -67,9 +67,9 @@ def server_setting(trainer: Any) -> str | None:
 def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
     """Refuse to encode prompts with images for a trainer that samples with vLLM and has no rollout function.
 
-    Such a trainer hands the engine ids in which every image is expanded already, together with the images. The
-    engine expands them again, answers another prompt, and nothing raises. A callback encodes for itself, and
-    passes.
+    Such a trainer hands the engine ids in which every image is expanded already, together with the images.
+    The engine expands them again and answers another prompt, and nothing raises. A callback of a trainer
+    encodes for itself and may have images.
 
     Raises:
         ValueError: If the caller is such a trainer, or has its teacher on a server. Nothing was sampled or

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hf_vlm_rl.families import tiny
 from hf_vlm_rl.families.tiny.checkpoint import write_recipe
-from hf_vlm_rl.families.tiny.parts import Recipe
+from hf_vlm_rl.families.tiny.recipes import Recipe
 
 from .every import OUTLINES, outlined
 

@@ -1,6 +1,6 @@
 """Classes that hand no encoder output to a backbone: they embed, cross-attend or call in their own way."""
 
-from hf_vlm_rl.families.tiny.parts import square
+from tests.tiny.every.parts import square
 
 from .outline import Id, Outline
 

@@ -1,6 +1,6 @@
 """Classes whose images become words of a codebook, or that also draw images with one."""
 
-from hf_vlm_rl.families.tiny.parts import square
+from tests.tiny.every.parts import square
 
 from .outline import Id, Outline
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hf_vlm_rl.families.tiny.parts import square
+from tests.tiny.every.parts import square
 
 from .outline import Outline
 

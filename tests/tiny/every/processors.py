@@ -11,8 +11,8 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from transformers.models.auto.video_processing_auto import VIDEO_PROCESSOR_MAPPING_NAMES
 
 from hf_vlm_rl.families.tiny import templates
-from hf_vlm_rl.families.tiny.parts import CHATML
 from hf_vlm_rl.families.tiny.tokens import byte_tokenizer
+from tests.tiny.every.parts import CHATML
 
 from .outline import Outline
 

@@ -1,6 +1,6 @@
 """Classes that cut an image into slices and pack what they cut, and Molmo's overlapping crops."""
 
-from hf_vlm_rl.families.tiny.parts import square
+from tests.tiny.every.parts import square
 
 from .outline import Outline
 from .qwen_like import LINEAR_ATTENTION

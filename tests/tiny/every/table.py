@@ -1,6 +1,6 @@
 """All outlines, and the recipe that an outline and the general rules make."""
 
-from hf_vlm_rl.families.tiny.parts import Recipe, ids
+from hf_vlm_rl.families.tiny.recipes import Recipe, ids
 
 from . import apart, discrete, documents, gemma, glm, qwen_like, slices, sounds, views
 from .configs import tiny_config

@@ -1,6 +1,6 @@
 """Classes with one view or several square tiles an image, each through a projected tower."""
 
-from hf_vlm_rl.families.tiny.parts import square
+from tests.tiny.every.parts import square
 
 from .outline import Id, Outline, VocabularySize
 

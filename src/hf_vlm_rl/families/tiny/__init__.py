@@ -4,6 +4,7 @@
 model in float32, its generation config and its native processor. `FAMILIES` names the twelve.
 """
 
-from .checkpoint import FAMILIES, auto_class, recipe, write_checkpoint
+from .checkpoint import auto_class, write_checkpoint
+from .recipes import FAMILIES, recipe
 
 __all__ = ["FAMILIES", "auto_class", "recipe", "write_checkpoint"]

@@ -1,13 +1,14 @@
 """Notes of rows: bounded in memory, and none is lost or taken for another."""
 
 import os
+import pickle
 import time
 
 import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
 from hf_vlm_rl.processing.images import store as store_module
-from hf_vlm_rl.processing.images.disk import DAY, Directory
+from hf_vlm_rl.processing.images.disk import DAY, Directory, name
 from hf_vlm_rl.processing.images.hashes import image_ticket
 from hf_vlm_rl.processing.images.notes import TextPrompts
 from hf_vlm_rl.processing.images.stored import RowNote
@@ -28,38 +29,46 @@ def remembered(prompts: TextPrompts, count: int) -> None:
 
 
 @pytest.fixture
-def small(tmp_path):
-    """Memory for two or three notes."""
-    return TextPrompts(Directory(tmp_path / "images", spill_bytes=1), limit_bytes=600)
+def prompts(tmp_path):
+    return TextPrompts(Directory(tmp_path / "images", spill_bytes=1))
 
 
-def test_prompts_beyond_the_memory_are_found_and_not_taken_for_shorter_ones(small):
-    remembered(small, 30)
-    for number in range(1, 31):
-        assert small.find(SALT, [*range(number), 5555]) == (number, note(number))
-    assert small.find(SALT + 1, list(range(30))) is None
-    assert small.find(SALT, [5]) is None
-
-
-def test_other_columns_for_a_prompt_beyond_the_memory_are_refused(small):
-    remembered(small, 30)
-    key = small.keep(SALT, [0, 1], note(5))
-    with pytest.raises(TicketError, match="The same prompt without an image"):
-        small.remember(SALT, [0, 1], key)
-
-
-def test_a_new_run_forgets_what_was_written_too(small):
-    remembered(small, 30)
-    small.forget()
-    assert small.find(SALT, list(range(30))) is None
-    assert small.remember(SALT, [0, 1], small.keep(SALT, [0, 1], note(5)))
-    assert small.find(SALT, list(range(30))) == (2, note(5))
-
-
-def test_the_memory_of_text_prompts_is_bounded(tmp_path):
-    prompts = TextPrompts(Directory(tmp_path / "images", spill_bytes=1), limit_bytes=600)
+def test_prompts_are_found_and_not_taken_for_shorter_ones(prompts):
     remembered(prompts, 30)
-    assert len(list((tmp_path / "images").rglob("*.remembered.json"))) >= 27
+    for number in range(1, 31):
+        assert prompts.find(SALT, [*range(number), 5555]) == (number, note(number))
+    assert prompts.find(SALT + 1, list(range(30))) is None
+    assert prompts.find(SALT, [5]) is None
+
+
+def test_other_columns_for_a_prompt_are_refused(prompts):
+    remembered(prompts, 30)
+    key = prompts.keep(SALT, [0, 1], note(5))
+    with pytest.raises(TicketError, match="The same prompt without an image"):
+        prompts.remember(SALT, [0, 1], key)
+
+
+def test_a_new_run_forgets(prompts):
+    remembered(prompts, 30)
+    prompts.forget()
+    assert prompts.find(SALT, list(range(30))) is None
+    assert prompts.remember(SALT, [0, 1], prompts.keep(SALT, [0, 1], note(5)))
+    assert prompts.find(SALT, list(range(30))) == (2, note(5))
+
+
+def test_of_a_prompt_whose_note_was_deleted_no_shorter_one_is_found(prompts, tmp_path):
+    remembered(prompts, 3)
+    key = prompts.keep(SALT, [0, 1, 2], note(3))
+    (path,) = (tmp_path / "images").rglob(f"{name(key)}.prompt.json")
+    path.unlink()
+    with pytest.raises(TicketError, match=f"{name(key)} of a prompt was deleted"):
+        prompts.find(SALT, [0, 1, 2, 9])
+    assert prompts.find(SALT, [0, 1, 9]) == (2, note(2))
+
+
+def test_memory_holds_no_text_of_prompts(prompts):
+    remembered(prompts, 30)
+    assert len(pickle.dumps(vars(prompts)["_keys"])) < 30 * 40
 
 
 def test_the_notes_of_images_are_bounded_and_none_is_lost(tmp_path, monkeypatch):

@@ -17,7 +17,7 @@ from ..processing.images.store import ImageStore
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
-from .formats import ORIGINAL_FORMATS
+from .formats import reader_of
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
@@ -206,11 +206,11 @@ def _load(
     """Load a checkpoint as a policy; its processor from `processor_at` (source, Hub arguments), if set."""
     located = file_arguments(hub)
     config_dict = read_config(source, located)
-    original = ORIGINAL_FORMATS.get(config_dict["model_type"])
+    original = reader_of(config_dict["model_type"])
     kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
     if original:
-        checkpoint = original.module.open_checkpoint(source, config_dict, located)
+        checkpoint = original.open_checkpoint(source, config_dict, located)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
     else:
         if config is None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from ..processing.images.store import ImageStore
 from .auto import AutoVLMPolicy
 from .damage import damage_named
-from .formats import ORIGINAL_FORMATS
+from .formats import reader_of
 from .location import file_arguments, read_config
 from .stock import load_config, load_processor, without_weights
 
@@ -39,9 +39,9 @@ def read_checkpoint(source: str, located: Mapping[str, Any] | None = None) -> Ch
     """
     located = dict(located or {})
     stored = read_config(source, file_arguments(located))
-    original = ORIGINAL_FORMATS.get(stored["model_type"])
+    original = reader_of(stored["model_type"])
     if original is not None:
-        return Checkpoint(source, *original.module.read_headers(source, stored, file_arguments(located)))
+        return Checkpoint(source, *original.read_headers(source, stored, file_arguments(located)))
     config = load_config(stored, source, located)
     return Checkpoint(source, config, load_processor(source, located))
 

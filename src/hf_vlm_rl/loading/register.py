@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTra
 from ..compat import require_trl_with_unknown_architectures
 from ..processing.make import make_processing_class
 from .auto import AutoVLMPolicy
-from .formats import ORIGINAL_FORMATS
+from .formats import ORIGINAL_FORMATS, reader_of
 from .location import file_arguments, read_config
 from .stock import CHAT_MODELS, complete_family, config_class, skeleton
 
@@ -101,8 +101,8 @@ class _ProcessingClassLoader:
     def from_pretrained(cls, source: str, **kwargs: Any) -> Any:
         located = file_arguments(kwargs)
         stored = read_config(source, located)
-        original = ORIGINAL_FORMATS[stored["model_type"]]
-        checkpoint = original.module.open_checkpoint(source, stored, located)
+        reader: Any = reader_of(stored["model_type"])
+        checkpoint = reader.open_checkpoint(source, stored, located)
         family = complete_family(skeleton(checkpoint.config), checkpoint.processor)
         return make_processing_class(checkpoint.processor, checkpoint.config, family)
 

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,10 +21,11 @@ from .videos.native import Videos
 PROCESSED_BYTES = 2 << 30
 
 
+@dataclass(eq=False, repr=False)
 class ProcessingState:
     """Family, store, caches and codec of one processing class.
 
-    Args:
+    Attributes:
         family: The model's family.
         store: Where images live.
         placeholder_id: The id of one image feature (`config.image_token_id`).
@@ -37,38 +38,30 @@ class ProcessingState:
         video_id: The id of one video feature; None if the model has none, or it is the image's.
         video_placeholder: The string that the chat template writes for one video; None if there is none.
         no_videos: Why the model takes no videos; "" if it does.
+        images_defaults: Arguments that the native processor passes for images, by the native settings.
+        native_eos: The checkpoint's own eos token, once it was replaced.
+        ids_tokenizer: Made on first use.
     """
 
-    def __init__(
-        self,
-        family: VLMFamily,
-        store: ImageStore,
-        placeholder_id: int,
-        placeholder_texts: tuple[str, ...],
-        ordinary_ids: list[int],
-        never_sampled: tuple[int, ...],
-        *,
-        placeholder: str,
-        one_image: str,
-        whole: bool = False,
-        video_id: int | None = None,
-        video_placeholder: str | None = None,
-        no_videos: str = "",
-    ):
-        self.family = family
-        self.store = store
-        self.placeholder_id = placeholder_id
-        self.placeholder_texts = placeholder_texts
-        self.never_sampled = never_sampled
-        self.placeholder = placeholder
-        self.one_image = one_image
-        self.whole = whole
-        self.images_defaults: dict[str, dict[str, Any]] = {}  # by the native settings
-        self.native_eos: str | None = None  # set once the tokenizer's eos was replaced
-        self.ids_tokenizer: Any = None  # made on first use
-        self.video_id = video_id
-        self.videos = Videos(store, placeholder_id, video_id, video_placeholder, no_videos)
-        self.codec = TicketCodec(placeholder_id, ordinary_ids, video_id)
+    family: VLMFamily
+    store: ImageStore
+    placeholder_id: int
+    placeholder_texts: tuple[str, ...]
+    ordinary_ids: InitVar[list[int]]
+    never_sampled: tuple[int, ...]
+    placeholder: str
+    one_image: str
+    whole: bool = False
+    video_id: int | None = None
+    video_placeholder: InitVar[str | None] = None
+    no_videos: InitVar[str] = ""
+    images_defaults: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
+    native_eos: str | None = field(default=None, init=False)
+    ids_tokenizer: Any = field(default=None, init=False)
+
+    def __post_init__(self, ordinary_ids: list[int], video_placeholder: str | None, no_videos: str) -> None:
+        self.videos = Videos(self.store, self.placeholder_id, self.video_id, video_placeholder, no_videos)
+        self.codec = TicketCodec(self.placeholder_id, ordinary_ids, self.video_id)
         self.processed: ByteBoundedCache[tuple[int, str], ProcessedImage] = ByteBoundedCache(
             PROCESSED_BYTES, operator.attrgetter("nbytes")
         )

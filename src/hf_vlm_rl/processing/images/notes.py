@@ -7,38 +7,32 @@ by the prompt's ids.
 
 import hashlib
 import json
-import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from ...errors import TicketError
 from .disk import Directory, content_hash, name
-from .lru import ByteBoundedCache
 from .stored import RowNote, as_json
 
-PROMPT, REMEMBERED = ".prompt.json", ".remembered.json"
-LIMIT_BYTES = 1 << 28
+PROMPT = ".prompt.json"
 
 
 class TextPrompts:
     """Prompts without images that this process has padded, found by the ids that a row begins with.
 
+    Memory holds two hashes of each prompt; what was noted stays in the prompt's file.
+
     Args:
-        disk: Where notes live, and where those go that memory has no room for.
-        limit_bytes: Bound of the notes in memory, in bytes of JSON.
+        disk: Where notes live.
     """
 
-    def __init__(self, disk: Directory, limit_bytes: int = LIMIT_BYTES):
+    def __init__(self, disk: Directory):
         self._disk = disk
-        self._remembered: ByteBoundedCache[bytes, bytes] = ByteBoundedCache(
-            limit_bytes, len, self._write_remembered
-        )
         self.forget()
 
     def forget(self) -> None:
         """Begin a new run, in which a known prompt may come with other columns."""
-        self._remembered.clear()
-        self._written: set[int] = set()  # lengths of the prompts that are remembered on disk alone
-        self._run = secrets.token_bytes(8)  # part of each key on disk, so that a run finds only its own
+        self._keys: dict[bytes, int] = {}  # hash of a prompt's ids to the key of its note
 
     def keep(self, salt: int, ids: Sequence[int], note: RowNote) -> int:
         """Write the note of a prompt without images.
@@ -76,26 +70,19 @@ class TextPrompts:
             TicketError: If equal ids came with another note before: they could not be told apart; or if the
                 note's file is damaged.
         """
-        text = self._disk.read(key, PROMPT)
-        if text is None:
+        content = self._content(key)
+        if content is None:
             return False
-        if content_hash(text) != key:
-            raise TicketError(
-                f"{self._disk.find(key, PROMPT)} does not hold what key {name(key)} stands for. Encode the "
-                "row again, which writes the file anew."
-            )
-        content = json.loads(text)
         prompt = content["ids"]
         if content["salt"] != salt or prompt != list(ids[: len(prompt)]):
             return False
-        prefix = _prefix_keys(salt, prompt)[-1]
-        known = self._recall(len(prompt), prefix) or self._remembered.put(prefix, text)
-        if known != text:
+        known = self._keys.setdefault(_prefix_keys(salt, prompt)[-1], key)
+        if known != key:
+            before = self._content(known) or {}
             raise TicketError(
-                f"The same prompt without an image came with the columns {json.loads(known)['columns']} "
-                f"before, and now with {content['columns']}. Only its text tells which columns are a row's "
-                "own: make the texts differ, or give them the same columns. (Between two runs, start a new "
-                "process.)"
+                f"The same prompt without an image came with the columns {before.get('columns')} before, and "
+                f"now with {content['columns']}. Only its text tells which columns are a row's own: make the "
+                "texts differ, or give them the same columns. (Between two runs, start a new process.)"
             )
         return True
 
@@ -108,24 +95,28 @@ class TextPrompts:
 
         Returns:
             The prompt's number of tokens and its note; None if no prompt is known.
+
+        Raises:
+            TicketError: If the note's file is damaged, or was deleted since.
         """
         for length, prefix in reversed(list(enumerate(_prefix_keys(salt, ids), start=1))):
-            text = self._recall(length, prefix)
-            if text is not None and (content := json.loads(text))["ids"] == list(ids[:length]):
+            if (key := self._keys.get(prefix)) is None:
+                continue
+            content = self._content(key)
+            if content is None:  # not a shorter prompt that this one begins with
+                raise TicketError(f"The note {name(key)} of a prompt was deleted. Encode the row again.")
+            if content["ids"] == list(ids[:length]):
                 return length, RowNote(content["columns"], content["prompt"])
         return None
 
-    def _recall(self, length: int, prefix: bytes) -> bytes | None:
-        text = self._remembered.get(prefix)
-        if text is None and length in self._written:
-            text = self._disk.read(content_hash(self._run, prefix), REMEMBERED)
-        return text
-
-    def _write_remembered(self, prefix: bytes, text: bytes) -> None:
-        # Into `kept/`, which nothing sweeps: if the file were gone, `find` would take a long prompt for a
-        # shorter one that it begins with.
-        self._disk.write(content_hash(self._run, prefix), REMEMBERED, text, keep=True)
-        self._written.add(len(json.loads(text)["ids"]))
+    def _content(self, key: int) -> dict[str, Any] | None:
+        text = self._disk.read(key, PROMPT)
+        if text is not None and content_hash(text) != key:
+            raise TicketError(
+                f"{self._disk.find(key, PROMPT)} does not hold what key {name(key)} stands for. Encode the "
+                "row again, which writes the file anew."
+            )
+        return None if text is None else json.loads(text)
 
 
 def _prefix_keys(salt: int, ids: Sequence[int]) -> list[bytes]:

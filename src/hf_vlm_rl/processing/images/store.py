@@ -260,34 +260,26 @@ class ImageStore:
         if ticket in self._images or ticket in self._videos:
             return None
         text = self._notes.get(ticket)
-        if text is None:
-            text = self.disk.read(ticket, ".json")
-            if text is None:
-                return None
-            if content_hash(b"note", text) != ticket:
-                raise TicketError(
-                    f"{self.disk.find(ticket, '.json')} does not hold what ticket {name(ticket)} stands for. "
-                    "Encode the row again, which writes the file anew."
-                )
+        if text is None and (text := self._read_text(ticket, b"note", ".json")) is not None:
             self._notes.put(ticket, text)
-        return json.loads(text)
+        return None if text is None else json.loads(text)
 
     def _content(self, ticket: int) -> PIL.Image.Image | StoredVideo:
         text = self._videos.get(ticket)
         if text is None and ticket not in self._images:
-            text = self._read_video(ticket)
+            text = self._read_text(ticket, b"video", VIDEO)
+            if text is not None:
+                self._videos.put(ticket, text)
         return self._image(ticket) if text is None else _video(ticket, text)
 
-    def _read_video(self, ticket: int) -> bytes | None:
-        text = self.disk.read(ticket, VIDEO)
-        if text is None:
-            return None
-        if content_hash(b"video", text) != ticket:
+    def _read_text(self, ticket: int, kind: bytes, suffix: str) -> bytes | None:
+        text = self.disk.read(ticket, suffix)
+        if text is not None and content_hash(kind, text) != ticket:
             raise TicketError(
-                f"{self.disk.find(ticket, VIDEO)} does not hold what ticket {name(ticket)} stands for. "
+                f"{self.disk.find(ticket, suffix)} does not hold what ticket {name(ticket)} stands for. "
                 "Encode the row again, which writes the file anew."
             )
-        return self._videos.put(ticket, text)
+        return text
 
     def _keep_video(self, video: StoredVideo) -> None:
         for frame in dict.fromkeys(video.frames):

@@ -4,8 +4,8 @@ from importlib import import_module
 from types import ModuleType
 
 # Each is a subpackage with `open_checkpoint(source, stored, located)`, which returns an object with `config`,
-# `processor` and `load_model(**kwargs)`; and with `read_headers` of the same arguments, which returns config and
-# processor and leaves the weights where they are.
+# `processor` and `load_model(**kwargs)`, and with `read_headers` of the same arguments, which returns config
+# and processor and leaves the weights where they are.
 ORIGINAL_FORMATS = ("internvl_chat",)
 
 

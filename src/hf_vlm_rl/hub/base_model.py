@@ -19,12 +19,7 @@ logger = logging.get_logger(__name__)
 
 
 def base_facts(model: Any, base_model: str | None = None, base_revision: str | None = None) -> BaseFacts:
-    """What the model itself knows about its checkpoint.
-
-    Args:
-        model: A `PeftModel`.
-        base_model: Id on the Hub; overrides what the model says.
-        base_revision: Commit, tag or branch; overrides what the model says.
+    """What a `PeftModel` knows about the checkpoint of its base, unless the caller names another.
 
     Raises:
         ValueError: If `base_model` is no id on the Hub.

@@ -17,9 +17,6 @@ _TURNS = [
 def end_of_turn(processor: Any) -> int | None:
     """The special token that the chat template writes right after an answer.
 
-    Args:
-        processor: A native processor with a tokenizer.
-
     Returns:
         Its id, or None if there is no chat template or something else follows the answer.
     """

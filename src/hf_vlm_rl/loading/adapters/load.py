@@ -30,14 +30,8 @@ def load_on_base(
 ) -> Any:
     """Load the base of an adapter and put the adapter on it.
 
-    Args:
-        adapter: From `find_adapter`.
-        load: Loads a model as a policy from its source, Hub arguments, `kwargs` and `processor_at`.
-        kwargs: For transformers' `from_pretrained`.
-        base_model: Hub id or directory that takes the place of the base that the adapter names.
-        base_revision: Revision of the base.
-        trainable: Train the adapter further.
-        merge: Add the adapter into the base's weights.
+    `load` makes a policy of a model's source, Hub arguments, `kwargs` and `processor_at`. The other arguments
+    are those of `AutoVLMPolicy.from_pretrained`.
 
     Returns:
         A `PeftModel` around the policy; with `merge`, the policy. Both in eval mode.

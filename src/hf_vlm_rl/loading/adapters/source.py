@@ -44,11 +44,7 @@ class Adapter:
     def base(
         self, base_model: str | os.PathLike | None = None, base_revision: str | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Where the base model is.
-
-        Args:
-            base_model: Takes the place of the one that the adapter names.
-            base_revision: Takes the place of the revision that the adapter names.
+        """Where the base model is: what the adapter names, unless the caller names another.
 
         Returns:
             Hub id or directory, and Hub arguments for it.

@@ -41,9 +41,6 @@ class Checkpoint:
     def load_model(self, **kwargs: Any) -> PreTrainedModel:
         """The stock model with the checkpoint's weights.
 
-        Args:
-            **kwargs: As for `from_pretrained`; `config` overrides the converted one.
-
         Raises:
             CheckpointError: If a weight is missing, unexpected or of another shape.
         """

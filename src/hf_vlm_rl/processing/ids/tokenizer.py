@@ -345,9 +345,6 @@ def no_text(processing: Any) -> ValueError:
 def make_ids_tokenizer(processing: Any) -> IdsTokenizer:
     """The tokenizer of a processing class, for trainers that know only texts and ids.
 
-    Args:
-        processing: A `VLMTokenizer`. Its own tokenizer stays as it is.
-
     Raises:
         UnsupportedModelError: If the model's prompts attend in both directions.
     """

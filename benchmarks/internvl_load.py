@@ -20,7 +20,8 @@ import torch
 from safetensors.torch import save_file
 
 from hf_vlm_rl.loading.internvl_chat.config import convert_config
-from hf_vlm_rl.loading.internvl_chat.weights import original_shapes
+from hf_vlm_rl.loading.internvl_chat.weights import in_original_names
+from hf_vlm_rl.loading.stock import skeleton
 
 GOLDEN = Path(__file__).parents[1] / "tests/golden/internvl/tiny-internvl2_5-internlm2/checkpoint"
 SHARD_BYTES = 1_000_000_000
@@ -82,7 +83,9 @@ def write(folder: Path, layers: int) -> int:
     }
     stored["force_image_size"] = 448
     (folder / "config.json").write_text(json.dumps(stored))
-    shapes = original_shapes(convert_config(stored, 585, True, "benchmark"), "InternLM2ForCausalLM")
+    config = convert_config(stored, 585, True, "benchmark")
+    originals = in_original_names(config, "InternLM2ForCausalLM", skeleton(config).state_dict())
+    shapes = {key: tensor.shape for key, tensor in originals.items()}
     shards: list[list[str]] = [[]]
     size = 0
     for key, shape in shapes.items():

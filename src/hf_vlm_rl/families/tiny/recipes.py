@@ -10,7 +10,8 @@ from typing import Any
 
 import transformers
 import yaml
-from transformers import AutoConfig, PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from . import templates
 from .tokens import byte_tokenizer, gemma_tokenizer, llama_tokenizer, qwen_tokenizer
@@ -64,7 +65,9 @@ def recipe(model_type: str) -> Recipe:
     config = _resolved(data["config"], tokenizer)  # only now: PaliGemma's processor adds words
     of_words = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("bos", "eos", "pad")}
     config["text_config"] = of_words | config["text_config"]
-    return Recipe(AutoConfig.for_model(model_type, **config), processor, ids(tokenizer, *data["stop"]))
+    # By name, not through AutoConfig: `register()` may have pointed the Auto classes to policies.
+    config_class = getattr(transformers, CONFIG_MAPPING_NAMES[model_type])
+    return Recipe(config_class(**config), processor, ids(tokenizer, *data["stop"]))
 
 
 def ids(tokenizer: PreTrainedTokenizerBase, *words: str) -> tuple[int, ...]:

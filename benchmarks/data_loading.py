@@ -6,8 +6,7 @@ Writes rows of VLM-R1's form (one photo out of 18, a question, a box) as JSON Li
 loads each in a process of its own: wall and processor time of the first load and of a second one from the
 cache, and the memory that the first load adds at its peak (anonymous: the rows themselves are mapped from
 disk). `way` "from_generator" hands the same rows with the same types to `Dataset.from_generator`; its second
-load checks the rows again. At last one pass over the first 2,000 rows, photos of 256 x 256 pixels decoded,
-loaded and streamed.
+load checks the rows again. At last one pass over the first 2,000 rows, photos of 256 x 256 pixels decoded.
 """
 
 import argparse
@@ -26,7 +25,7 @@ os.environ["HF_DATASETS_CACHE"] = cache
 import datasets, PIL.Image
 from hf_vlm_rl.data import load_llava
 import hf_vlm_rl.data.llava
-from hf_vlm_rl.data.passes.first_pass import plan, rows
+from hf_vlm_rl.data.passes.first_pass import Part, plan
 datasets.disable_progress_bars()
 
 def anonymous():
@@ -36,20 +35,14 @@ def anonymous():
 def load():
     if way == "load_llava":
         return load_llava(path)
-    from hf_vlm_rl.data.passes.image_check import ImageCheck
-    from hf_vlm_rl.data.llava import LlavaReader
-    from hf_vlm_rl.data.passes.options import RowOptions
-    from hf_vlm_rl.data.passes.first_pass import Part
-    from hf_vlm_rl.data.passes.sources import JsonSource
-    parts = [Part(JsonSource(path, LlavaReader(os.path.dirname(path), RowOptions())))]
-    found = plan(parts, ImageCheck(True, False), "raise")
-    def every(shards):
-        for shard in shards:
-            yield from rows(parts, shard)
+    from hf_vlm_rl.data.llava import llava_source
+    from hf_vlm_rl.data.passes.options import Options
+    part = Part(llava_source(path, os.path.dirname(path), Options()))
+    found = plan([part], Options())
     return datasets.Dataset.from_generator(
-        every,
+        part.rows,
         features=found.features,
-        gen_kwargs={"shards": found.shards},
+        gen_kwargs={"kept": found.kept[0]},
         fingerprint=os.path.basename(path),
     )
 
@@ -67,11 +60,10 @@ done = True; thread.join()
 wall = time.perf_counter(); load()
 result |= {"memory": peak - before, "again": time.perf_counter() - wall}
 if decoded:
-    for name, source in (("loaded", dataset), ("streamed", load_llava(path, streaming=True))):
-        wall = time.perf_counter()
-        for row, _ in zip(source, range(decoded)):
-            assert row["images"][0].size
-        result[name] = decoded / (time.perf_counter() - wall)
+    wall = time.perf_counter()
+    for row, _ in zip(dataset, range(decoded)):
+        assert row["images"][0].size
+    result["loaded"] = decoded / (time.perf_counter() - wall)
 print(json.dumps(result))
 """
 
@@ -124,7 +116,7 @@ def main() -> None:
                     print(f"| {' | '.join(values)} |", flush=True)
                     if last:
                         epoch = found
-    print(f"\nDecoding: {epoch['loaded']:.0f} rows/s loaded, {epoch['streamed']:.0f} rows/s streamed.")
+    print(f"\nDecoding: {epoch['loaded']:.0f} rows/s.")
 
 
 def measured(path: Path, way: str, cache: Path, decoded: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 import trl
-from datasets import Dataset, Image, IterableDataset, List
+from datasets import Dataset, Image, List
 from packaging.version import Version
 
 from hf_vlm_rl import ImageError
@@ -29,13 +29,12 @@ ROUNDING = {"rel": 2e-3, "abs": 1e-4}
 def load(tmp_path):
     """`load(kind)`: the rows that a trainer takes, from files."""
 
-    def read(kind, **options):
+    def read(kind):
         columns, _, _ = KINDS[kind]
-        options |= {"cache_dir": tmp_path / "cache"}
         folder = tmp_path / f"files{len(list(tmp_path.iterdir()))}"
         if columns:
-            return load_messages(messages(folder, *columns), **options)
-        return load_mixture(mixture(folder), **options)
+            return load_messages(messages(folder, *columns))
+        return load_mixture(mixture(folder))
 
     return read
 
@@ -65,8 +64,7 @@ def test_files_train_as_the_rows_in_them(kind, family, load, policy_for, tmp_pat
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_trains_as_the_files(kind, family, load, policy_for, tmp_path):
     skip_where_trl_cannot(kind, streamed=True)
-    stream = load(kind, streaming=True)
-    assert isinstance(stream, IterableDataset)
+    stream = load(kind).to_iterable_dataset()
     streamed = train(kind, policy_for(family), stream, tmp_path / "out")
     loaded = train(kind, policy_for(family), load(kind), tmp_path / "out")
     assert streamed[0] == pytest.approx(loaded[0], **ROUNDING)
@@ -103,7 +101,7 @@ def test_a_transparent_png_equals_stock(family, entry, policy_for, native_proces
     file = tmp_path / "cats" / "a.png"
     transparent().save(file)
     if entry == "load_image_folder":
-        dataset = load_image_folder(tmp_path, "What?", cache_dir=tmp_path / "cache")
+        dataset = load_image_folder(tmp_path, "What?")
     else:
         rows = Dataset.from_dict({"q": ["What?"], "image": [str(file)]})
         rows = rows.cast_column("image", Image())

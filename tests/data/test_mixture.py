@@ -7,7 +7,7 @@ import pytest
 from hf_vlm_rl.data import load_mixture
 from hf_vlm_rl.data.mixture import Sample
 from hf_vlm_rl.errors import DataError
-from tests.data.files import NAMES, jsonl, listed, llava, pixels, sizes
+from tests.data.files import NAMES, jsonl, listed, llava, sizes
 
 
 @pytest.fixture
@@ -164,16 +164,6 @@ def test_a_row_s_own_source_is_not_overwritten(load, folder):
     with pytest.raises(DataError, match="field 'source' of its own"):
         load("json_path: own.jsonl")
     assert load("json_path: own.jsonl", drop=["source"])["source"] == ["own.jsonl"]
-
-
-def test_streamed_mixtures_have_the_same_rows(load):
-    entries = [
-        "json_path: images.jsonl, sampling_strategy: random:50%",
-        "json_path: text.json, sampling_strategy: end:3",
-    ]
-    loaded, streamed = load(*entries), load(*entries, streaming=True)
-    assert streamed.features == loaded.features
-    assert [pixels(row) for row in streamed] == [pixels(row) for row in loaded]
 
 
 def aliases(levels: int, line: str) -> str:

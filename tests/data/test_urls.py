@@ -30,7 +30,7 @@ from hf_vlm_rl.data import load_llava
 from hf_vlm_rl.processing.images.read import load_rgb
 
 address = sys.argv[2]
-for options in ({}, {"verify_images": True}, {"check_images": False, "streaming": True}):
+for options in ({}, {"verify_images": True}, {"check_images": False}):
     try:
         load_llava(sys.argv[1], **options)
     except DataError as error:

@@ -1,4 +1,4 @@
-"""Diagnosis of a batch, and of a run's log."""
+"""Diagnosis of a batch, and of a part of a run's log."""
 
 import math
 
@@ -7,11 +7,11 @@ import pytest
 from hf_vlm_rl.rewards import (
     compose,
     diagnose,
-    diagnose_history,
     exact_match_reward,
     format_reward,
     numeric_reward,
 )
+from hf_vlm_rl.rewards.diagnosis.signs import signs_of
 
 GOOD = "<think>so</think><answer>{}</answer>"
 
@@ -102,66 +102,30 @@ def test_nothing_to_diagnose_is_refused():
             diagnose(rewards, completions, **options)
 
 
-def log(format_means, accuracy_means, **more):
-    entries = [
-        {"rewards/format_reward/mean": form, "rewards/iou_reward/mean": accuracy, "loss": 0.1} | more
-        for form, accuracy in zip(format_means, accuracy_means, strict=True)
-    ]
-    return [*entries, {"eval_rewards/format_reward/mean": 0.0}, {"train_runtime": 3.0}]
+def log(**entry):
+    return [{"rewards/iou_reward/mean": 0.5} | entry] * 4
 
 
-RISING = [min(1.0, step / 10) for step in range(20)]
-NOISE = [0.01 * (step % 3) for step in range(20)]
+def test_a_log_in_which_nothing_is_wrong_has_no_signs():
+    assert signs_of(log(frac_reward_zero_std=0.4, entropy=0.5)) == {}
+    assert signs_of(log()) == {}
+    # TRL logs None where every row of a step abstained.
+    assert signs_of(log(frac_reward_zero_std=None, entropy=float("nan"))) == {}
 
 
-def test_format_that_goes_to_1_while_accuracy_stays_flat_is_told():
-    found = diagnose_history(log(RISING, [0.2 + noise for noise in NOISE]))
-    assert set(found.trends) == {"format_reward", "iou_reward"}
-    assert (found.trends["format_reward"].first, found.trends["format_reward"].last) == pytest.approx(
-        (0.2, 1.0)
-    )
-    (warning,) = found.warnings
-    assert "format_reward went from 0.20 to 1.00 while iou_reward stayed at 0.21" in warning
-    assert "format_reward: 0.200 -> 1.000" in str(found)
-
-
-@pytest.mark.parametrize(
-    ("form", "accuracy", "warnings"),
-    [
-        (RISING, [0.2 + step / 40 for step in range(20)], []),
-        ([0.5] * 20, [0.2] * 20, []),
-        ([1.0] * 20, [1 - step / 40 for step in range(20)], ["iou_reward fell from 0.95 to 0.57."]),
-    ],
-)
-def test_other_runs_are_not_blamed_for_it(form, accuracy, warnings):
-    assert list(diagnose_history(log(form, accuracy)).warnings) == warnings
-
-
-def test_steps_in_which_every_row_abstained_are_passed_over():
-    # TRL logs None there.
-    entries = log(RISING, RISING)
-    assert diagnose_history([{"rewards/iou_reward/mean": None}, *entries]) == diagnose_history(entries)
-
-
-def test_groups_without_spread_at_the_end_are_told():
-    (warning,) = diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.75)).warnings
-    assert "75% of the groups" in warning
-
-
-def test_a_short_log_is_refused():
-    with pytest.raises(ValueError, match=r"log with 4 entries.*Expected 8"):
-        diagnose_history(log(RISING[:4], RISING[:4]))
-    with pytest.raises(ValueError, match="log with 0 entries"):
-        diagnose_history([{"loss": 1.0}])
+def test_groups_without_spread_are_told():
+    signs = signs_of(log(frac_reward_zero_std=0.75))
+    assert "75% of the groups" in signs["frac_reward_zero_std"]
 
 
 def test_completions_that_are_nearly_the_same_are_told():
-    (warning,) = diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.4, entropy=0.04)).warnings
-    assert "the entropy was 0.04 nats a token" in warning
-    assert not diagnose_history(log(RISING, RISING, frac_reward_zero_std=0.4, entropy=0.5)).warnings
+    signs = signs_of(log(frac_reward_zero_std=0.4, entropy=0.04))
+    assert list(signs) == ["entropy"]
+    assert "the entropy was 0.04 nats a token" in signs["entropy"]
 
 
 def test_answers_that_cannot_be_read_are_told():
     more = {"frac_reward_zero_std": 0.4, "iou_reward/parse_rate": 0.2, "eval_iou_reward/parse_rate": 0.1}
-    (warning,) = diagnose_history(log(RISING, RISING, **more)).warnings
-    assert "iou_reward could read 20% of the completions" in warning
+    signs = signs_of(log(**more))
+    assert list(signs) == ["iou_reward/parse_rate"]
+    assert "iou_reward could read 20% of the completions" in signs["iou_reward/parse_rate"]

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from .messages import load_messages as load_messages
     from .mixture import load_mixture as load_mixture
     from .passes.options import LoadOptions as LoadOptions
-    from .passes.report import LoadReport as LoadReport
     from .split import train_validation_split as train_validation_split
 else:
     __getattr__, __dir__, __all__ = loaded_on_use(__name__)

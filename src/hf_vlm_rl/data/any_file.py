@@ -13,7 +13,7 @@ from .llava import load_llava
 from .messages import load_messages
 from .mixture import load_mixture
 from .passes.image_check import ImageRoot
-from .passes.json_file import is_list, records
+from .passes.json_file import records
 
 FORMATS = {
     ".jsonl": "json",
@@ -76,7 +76,7 @@ def _loader(path: Path) -> Callable | None:
         return load_mixture
     if FORMATS[path.suffix] != "json":
         return None
-    values = (record.value for record in records(path, is_list(path)))
+    values = (record.value for record in records(path))
     first = next((value for value in values if isinstance(value, dict)), {})
     if "conversations" in first:
         return load_llava

@@ -11,7 +11,7 @@ from ..processing.images.options import options_of
 from ..processing.images.reference import Reference, as_list
 from .passes.column_types import Kind
 from .passes.image_check import ImageRoot
-from .passes.options import RowOptions
+from .passes.options import Options
 
 ROLES = {
     "human": "user",
@@ -183,7 +183,7 @@ class ConversationReader:
     """
 
     folder: str
-    options: RowOptions
+    options: Options
 
     @functools.cached_property
     def root(self) -> ImageRoot:

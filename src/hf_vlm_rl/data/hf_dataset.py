@@ -12,8 +12,8 @@ from ..errors import DataError
 from ..processing.images.reference import as_list
 from .conversations import ConversationReader
 from .passes.column_types import IMAGES, MESSAGES, Columns
-from .passes.options import RowOptions, column_names
-from .passes.report import LoadReport, OnError, check_on_error
+from .passes.options import Options, column_names
+from .passes.report import OnError, Skipped, check_on_error
 from .undecoded import undecoded
 
 PEEKED = 100  # rows of a stream without features
@@ -96,7 +96,6 @@ def from_dataset(
     outside_images: bool = False,
     on_error: OnError = "raise",
     num_proc: int | None = None,
-    report: LoadReport | None = None,
 ) -> Dataset | IterableDataset:
     """Bring a dataset into the columns that trainers take.
 
@@ -124,7 +123,6 @@ def from_dataset(
             log how many and why (not for streams, which cannot be counted); or a callable that gets each bad
             row's DataError, the row being skipped.
         num_proc: Processes that write the rows; not for streams.
-        report: Filled with the numbers of rows and of skipped rows; not for streams.
 
     Returns:
         Rows with the columns `prompt`, `images`, the ones asked for, and those that stay.
@@ -139,9 +137,9 @@ def from_dataset(
         raise ValueError(
             f"Got a {type(dataset).__name__}. Expected a Dataset or an IterableDataset: one split."
         )
-    if streamed and (on_error == "skip" or num_proc is not None or report is not None):
+    if streamed and (on_error == "skip" or num_proc is not None):
         raise ValueError(
-            'Got a stream with on_error="skip", num_proc or report. Expected none of them: a stream is not '
+            'Got a stream with on_error="skip" or num_proc. Expected neither: a stream is not '
             "read to its end here. Pass a callable as on_error to count bad rows."
         )
     columns = [images] if isinstance(images, str) else list(images or ())
@@ -158,7 +156,7 @@ def from_dataset(
         answers,
         ConversationReader(
             os.path.abspath(image_folder or ""),
-            RowOptions(system=system, image_mark=image_mark, outside_images=outside_images),
+            Options(system=system, image_mark=image_mark, outside_images=outside_images),
         ),
         tuple(labels.names) if isinstance(labels, ClassLabel) else None,
     )
@@ -179,7 +177,7 @@ def from_dataset(
         for name in columns:
             dataset = dataset.cast_column(name, undecoded(features[name]))
     if on_error != "raise":
-        dataset = _only_good(dataset, mapped, on_error, report)
+        dataset = _only_good(dataset, mapped, on_error)
     dropped = [name for name in features if name not in kept]
     if streamed:
         # Typed afterwards: `map` with features would leave the images encoded.
@@ -193,8 +191,6 @@ def from_dataset(
         num_proc=num_proc,
         desc="Mapping columns",
     )
-    if report is not None and on_error == "raise":
-        report.rows = len(dataset)
     return dataset.select_columns(list(result))
 
 
@@ -223,7 +219,7 @@ def _peeked(dataset: IterableDataset, untyped: set[str], keep: Sequence[str] | N
     for index, row in enumerate(dataset.take(PEEKED)):
         stays = [name for name in (row if keep is None else keep) if name in row and name not in untyped]
         try:
-            columns.add({name: row[name] if name in stays else None for name in row}, f"row {index}".__str__)
+            columns.add({name: row[name] if name in stays else None for name in row}, f"row {index}")
         except DataError as error:
             raise DataError(
                 f"The stream has no features, and its row {index} does not tell: {error}"
@@ -233,24 +229,20 @@ def _peeked(dataset: IterableDataset, untyped: set[str], keep: Sequence[str] | N
     return columns.features()
 
 
-def _only_good(
-    dataset: Any, mapped: Mapped, on_error: OnError, report: LoadReport | None
-) -> Dataset | IterableDataset:
+def _only_good(dataset: Any, mapped: Mapped, on_error: OnError) -> Dataset | IterableDataset:
     """The rows that can be used; the others are counted."""
-    counted = LoadReport()
+    skipped = Skipped(on_error)
 
     def good(row: Mapping[str, Any], index: int) -> bool:
         try:
             mapped(row, index)
         except DataError as error:
-            counted.skip(error, on_error)
+            skipped.add(error)
             return False
         return True
 
     if isinstance(dataset, IterableDataset):
         return dataset.filter(good, with_indices=True)
     indices = [index for index, row in enumerate(dataset) if good(row, index)]
-    counted.rows = len(indices)
-    counted.fill(report)
-    counted.need_rows()
+    skipped.tell(len(indices))
     return dataset.select(indices)

@@ -1,71 +1,50 @@
 """A folder of images per class."""
 
+import functools
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any, Unpack
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from ..errors import DataError
 from ..processing.images.formats import suffixes
 from .llava import LlavaReader
 from .passes.first_pass import Part
-from .passes.json_file import Record, Start
-from .passes.options import LoadOptions, split_options
+from .passes.json_file import Record
+from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
+from .passes.sources import Source
 
 _FIELD = re.compile(r"\{\{(\w+)\}\}|\{(\w+)\}")  # {{name}} is text, {name} a field
 _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 
 
-@dataclass(frozen=True)
-class FolderSource:
+def _records(root: str, files: Sequence[str], question: str) -> Iterator[Record]:
     """The files below a folder, as records of LLaVA's form: an image, what is asked about it and its class.
 
-    Attributes:
+    Args:
         root: Absolute.
         files: Relative to it, in order.
         question: As it is asked.
-        reader: Of the records.
+
+    Yields:
+        A record of each file; a DataError for what is no image, or in no class.
     """
-
-    root: str
-    files: tuple[str, ...]
-    question: str
-    reader: LlavaReader
-
-    @property
-    def name(self) -> str:
-        """The folder."""
-        return self.root
-
-    def key(self) -> str:
-        """The names of all files, the question and the reader's options."""
-        names = hashlib.blake2b("\0".join(self.files).encode(errors="surrogateescape")).hexdigest()
-        return repr((names, self.question, self.reader))
-
-    def records(self, start: Start | None = None) -> Iterator[Record]:
-        """A record of each file; a DataError for what is no image, or in no class."""
-        readable = suffixes()
-        for number in range(start.number if start else 0, len(self.files)):
-            yield Record(Start(0, number), self._value(self.files[number], readable))
-
-    def place(self, start: Start) -> str:
-        """The file."""
-        return os.path.join(self.root, self.files[start.number])
-
-    def _value(self, file: str, readable: Mapping[str, str]) -> Any:
+    readable = suffixes()
+    for file in files:
         label, _, inner = file.partition(os.sep)
-        if not inner:
-            return DataError("the file is in no folder of a class; expected root/class/file")
         suffix = os.path.splitext(file)[1].lower()
-        if suffix not in readable:
-            return DataError(f"the suffix {suffix!r} is no image's that is read")
-        turns = [{"from": "human", "value": self.question}, {"from": "gpt", "value": label}]
-        return {"image": os.path.join(self.root, file), "conversations": turns}
+        path = os.path.join(root, file)
+        turns = [{"from": "human", "value": question}, {"from": "gpt", "value": label}]
+        value: Any = {"image": path, "conversations": turns}
+        if not inner:
+            value = DataError("the file is in no folder of a class; expected root/class/file")
+        elif suffix not in readable:
+            value = DataError(f"the suffix {suffix!r} is no image's that is read")
+        yield Record(path, value)
 
 
 def load_image_folder(
@@ -74,7 +53,7 @@ def load_image_folder(
     *,
     choices: Sequence[str] | None = None,
     **options: Unpack[LoadOptions],
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """Read a folder with a folder of images for each class.
 
     The class of a file is the first folder on its way from `path`. Names that begin with a dot, `Thumbs.db`
@@ -88,7 +67,7 @@ def load_image_folder(
             `{name}`.
         choices: The classes in the order in which `{choices}` lists them, and others that have no images.
             Default: those that are there, sorted.
-        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+        **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
             With `on_error="raise"`, files that are no images or lie in no class are named together, up to
             ten. `drop` and `strings` find no field here.
 
@@ -101,7 +80,7 @@ def load_image_folder(
         TypeError: If a keyword is unknown.
         ValueError: If the question has another field than `{choices}`.
     """
-    row_options, build_options = split_options(options)
+    loaded = Options(**options)
     unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
     if unknown:
         raise ValueError(
@@ -124,10 +103,12 @@ def load_image_folder(
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")
     listed = ", ".join(choices or classes)
     question = _FIELD.sub(lambda field: listed if field[2] else f"{{{field[1]}}}", question)
-    source = FolderSource(root, files, question, LlavaReader(root, row_options))
-    if build_options.on_error == "raise":
-        _refuse(source)
-    return build([Part(source)], build_options)
+    names = hashlib.blake2b("\0".join(files).encode(errors="surrogateescape")).hexdigest()
+    read = functools.partial(_records, root, files, question)
+    if loaded.on_error == "raise":
+        _refuse(list(read()))
+    source = Source(root, (names, question), LlavaReader(root, loaded), read)
+    return build([Part(source)], loaded)
 
 
 def _files(root: str) -> Iterator[str]:
@@ -148,13 +129,13 @@ def _files(root: str) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def _refuse(source: FolderSource) -> None:
+def _refuse(records: list[Record]) -> None:
     """Say at once what all is wrong with the files' names."""
-    bad = [record for record in source.records() if isinstance(record.value, DataError)]
+    bad = [record for record in records if isinstance(record.value, DataError)]
     if bad:
-        shown = "".join(f"\n  {source.place(record.start)}: {record.value}" for record in bad[:10])
+        shown = "".join(f"\n  {record.place}: {record.value}" for record in bad[:10])
         more = f"\n  and {len(bad) - 10} more" if len(bad) > 10 else ""
         raise DataError(
-            f'{len(bad)} of {len(source.files)} files cannot be used; move them, or pass on_error="skip":'
+            f'{len(bad)} of {len(records)} files cannot be used; move them, or pass on_error="skip":'
             f"{shown}{more}"
         )

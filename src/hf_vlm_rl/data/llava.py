@@ -3,17 +3,16 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Unpack
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from ..errors import DataError
 from .conversations import ConversationReader
 from .passes.first_pass import Part
-from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
-from .passes.sources import JsonSource, folder_of, paths_of
+from .passes.sources import Source, folder_of, json_source, paths_of
 
 READ = frozenset({"conversations", "image", "images", "system", "video", "videos"})
 PROBLEM = frozenset({"problem", "solution"})
@@ -60,20 +59,20 @@ def _numbers_as_text(message: Any) -> Any:
     return {**message, "value": str(answer)} if {int, float} >= set(map(type, numbers)) else message
 
 
-def llava_source(path: str | os.PathLike, folder: str, options: RowOptions) -> JsonSource:
+def llava_source(path: str | os.PathLike, folder: str, options: Options) -> Source:
     """A file of LLaVA's or VLM-R1's rows.
 
     Raises:
         DataError: If the file cannot be used.
     """
-    return JsonSource(Path(path), LlavaReader(folder, options))
+    return json_source(path, LlavaReader(folder, options))
 
 
 def load_llava(
     path: str | os.PathLike | Sequence[str | os.PathLike],
     image_folder: str | os.PathLike | None = None,
     **options: Unpack[LoadOptions],
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """Read LLaVA or VLM-R1 rows: `image` (a path, a list, or nothing) and `conversations`.
 
     Instead of `conversations` a row may have `problem` and `solution`. As in VLM-R1, answers may be numbers,
@@ -87,7 +86,7 @@ def load_llava(
     Args:
         path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
         image_folder: Paths of images are relative to it. Default: each file's own folder.
-        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+        **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
 
     Returns:
         Rows with the columns `prompt` (messages of blocks, up to the last turn of the user, an
@@ -98,6 +97,6 @@ def load_llava(
         DataError: If a file cannot be used, or a row of it; names file and line (index in a JSON list).
         TypeError: If a keyword is unknown.
     """
-    row_options, build_options = split_options(options)
-    parts = [Part(llava_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)]
-    return build(parts, build_options)
+    loaded = Options(**options)
+    parts = [Part(llava_source(file, folder_of(file, image_folder), loaded)) for file in paths_of(path)]
+    return build(parts, loaded)

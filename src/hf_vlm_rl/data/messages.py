@@ -2,20 +2,19 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Unpack
 
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from ..errors import DataError
 from .conversations import ConversationReader, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
-from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
-from .passes.sources import JsonSource, folder_of, paths_of
+from .passes.sources import Source, folder_of, json_source, paths_of
 
 PAIR = ("chosen", "rejected")
 READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", "video", "videos")
@@ -94,29 +93,29 @@ def form_of(record: Any) -> str:
     )
 
 
-def messages_source(path: str | os.PathLike, folder: str, options: RowOptions) -> JsonSource:
+def messages_source(path: str | os.PathLike, folder: str, options: Options) -> Source:
     """A file of messages; its first row says of which form.
 
     Raises:
         DataError: If the file cannot be used, or no row tells its form.
     """
-    unread = JsonSource(Path(path), MessagesReader(folder, options, "messages"))
+    unread = json_source(path, MessagesReader(folder, options, "messages"))
     first_error = None
     for record in unread.records():
         try:
             if isinstance(record.value, DataError):
                 raise record.value
-            return JsonSource(Path(path), MessagesReader(folder, options, form_of(record.value)))
+            return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
         except DataError as error:  # counted as bad when the rows are read
-            first_error = first_error or DataError(f"{unread.place(record.start)}: {error}")
-    raise first_error or DataError(f"{unread.path} has no rows. Expected at least one.")
+            first_error = first_error or DataError(f"{record.place}: {error}")
+    raise first_error or DataError(f"{unread.name} has no rows. Expected at least one.")
 
 
 def load_messages(
     path: str | os.PathLike | Sequence[str | os.PathLike],
     image_folder: str | os.PathLike | None = None,
     **options: Unpack[LoadOptions],
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """Read rows of messages: for prompts, for prompts and completions, and preference pairs.
 
     A row has `messages`, or `prompt`, or `prompt` and `completion`, or `prompt`, `chosen` and `rejected` (a
@@ -129,7 +128,7 @@ def load_messages(
     Args:
         path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
         image_folder: Paths of images are relative to it. Default: each file's own folder.
-        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+        **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
             `answer` and `completion` are for rows of `messages`.
 
     Returns:
@@ -140,8 +139,6 @@ def load_messages(
         DataError: If a file cannot be used, or a row of it; names file and line (index in a JSON list).
         TypeError: If a keyword is unknown.
     """
-    row_options, build_options = split_options(options)
-    parts = [
-        Part(messages_source(file, folder_of(file, image_folder), row_options)) for file in paths_of(path)
-    ]
-    return build(parts, build_options)
+    loaded = Options(**options)
+    parts = [Part(messages_source(file, folder_of(file, image_folder), loaded)) for file in paths_of(path)]
+    return build(parts, loaded)

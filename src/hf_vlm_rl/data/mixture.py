@@ -10,14 +10,14 @@ from typing import Any, Unpack
 
 import numpy as np
 import yaml
-from datasets import Dataset, IterableDataset
+from datasets import Dataset
 
 from ..errors import DataError
 from . import bounded_yaml
 from .llava import llava_source
 from .messages import messages_source
 from .passes.first_pass import Part
-from .passes.options import LoadOptions, RowOptions, split_options
+from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
 from .passes.sources import folder_of
 
@@ -79,7 +79,7 @@ def load_mixture(
     *,
     seed: int = 0,
     **options: Unpack[LoadOptions],
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """Read a mixture of files.
 
     The yaml file holds `datasets`, a list of entries with `json_path` and, optionally, `sampling_strategy`
@@ -91,7 +91,7 @@ def load_mixture(
         path: The yaml file.
         image_folder: For entries that have none. Default: the folder of each JSON file.
         seed: Of `random:N`; what an entry draws depends on it, on its position and its size.
-        **options: `answer`, `system`, `on_error`, `streaming` and others: `LoadOptions` explains them all.
+        **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
             What is wrong with the yaml file itself is raised whatever `on_error` says.
 
     Returns:
@@ -102,14 +102,14 @@ def load_mixture(
         DataError: If the yaml file or a file that it names cannot be used, or a row; names file and line.
         TypeError: If a keyword is unknown.
     """
-    row_options, build_options = split_options(options)
+    loaded = Options(**options)
     parts = []
     for position, entry in enumerate(_entries(path)):
         try:
-            parts.append(_part(entry, Path(path), image_folder, seed, position, row_options))
+            parts.append(_part(entry, Path(path), image_folder, seed, position, loaded))
         except DataError as error:
             raise DataError(f"{path}, datasets[{position}]: {error}") from error
-    return build(parts, build_options)
+    return build(parts, loaded)
 
 
 def _entries(path: str | os.PathLike) -> list[Any]:
@@ -134,7 +134,7 @@ def _part(
     image_folder: str | os.PathLike | None,
     seed: int,
     position: int,
-    options: RowOptions,
+    options: Options,
 ) -> Part:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("json_path"), str):
         raise DataError(f"the entry is {str(entry)[:80]!r}; expected a json_path")

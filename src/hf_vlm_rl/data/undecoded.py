@@ -71,8 +71,8 @@ def need_dataset(dataset: Any, function: str) -> None:
     """
     if not isinstance(dataset, Dataset):
         raise DataError(
-            f"{function} got a {type(dataset).__name__}. Expected a datasets.Dataset: load without "
-            "streaming, and pass one split of a DatasetDict."
+            f"{function} got a {type(dataset).__name__}. Expected a datasets.Dataset: pass one "
+            "split, and no stream."
         )
 
 

@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from .detection import detection_reward as detection_reward
     from .diagnosis.batch import Diagnosis as Diagnosis
     from .diagnosis.batch import diagnose as diagnose
-    from .diagnosis.run import RunDiagnosis as RunDiagnosis
-    from .diagnosis.run import diagnose_history as diagnose_history
     from .format import FormatReward as FormatReward
     from .format import format_reward as format_reward
     from .groups import GroupAccuracyReward as GroupAccuracyReward

@@ -10,7 +10,7 @@ from hf_vlm_rl.errors import DataError
 def typed(*values):
     columns = Columns()
     for line, value in enumerate(values, 1):
-        columns.add({"x": value}, f"line {line}".__str__)
+        columns.add({"x": value}, f"line {line}")
     return columns.features()
 
 
@@ -41,11 +41,11 @@ def test_types_are_widened_to_what_holds_all_values(values, feature):
 )
 def test_values_that_no_type_holds_name_both_places_and_change_nothing(one, other):
     columns = Columns()
-    columns.add({"x": None}, "line 1".__str__)
-    columns.add({"x": one}, "line 2".__str__)
+    columns.add({"x": None}, "line 1")
+    columns.add({"x": one}, "line 2")
     before = columns.features()
     with pytest.raises(DataError, match=r"column 'x' holds .* as in line 2; .*strings=\['x'\].*drop=\['x'\]"):
-        columns.add({"y": 1, "x": other}, "line 3".__str__)
+        columns.add({"y": 1, "x": other}, "line 3")
     assert columns.features() == before
 
 

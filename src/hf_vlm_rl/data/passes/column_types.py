@@ -4,7 +4,7 @@
 `[1, "a"]` inside a list is typed int64.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from datasets import Features, Image, List, Value
@@ -133,7 +133,7 @@ class Columns:
         self.kinds: dict[str, Kind] = {}
         self.first: dict[str, str] = {}
 
-    def declare(self, kinds: Mapping[str, Kind], place: Callable[[], str]) -> None:
+    def declare(self, kinds: Mapping[str, Kind], place: str) -> None:
         """Add columns whose kinds are known, or widen them.
 
         Raises:
@@ -150,15 +150,15 @@ class Columns:
                 ) from None
         for name, kind in new.items():
             if self.kinds.get(name, "null") == "null":
-                self.first[name] = place()
+                self.first[name] = place
             self.kinds[name] = kind
 
-    def add(self, values: Mapping[str, Any], place: Callable[[], str]) -> None:
+    def add(self, values: Mapping[str, Any], place: str) -> None:
         """Widen the columns by one row.
 
         Args:
             values: Of the row.
-            place: Tells where the row stands, for messages.
+            place: Where the row stands, for messages.
 
         Raises:
             DataError: If a value does not fit, naming both places; then nothing is changed.

@@ -1,9 +1,8 @@
-"""The first pass over the records: every row is checked, counted and typed; none is kept."""
+"""The first pass over the records: every row is checked and typed; none is kept."""
 
-import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,12 +12,12 @@ from datasets.utils import tqdm
 from ...errors import DataError
 from .column_types import Columns
 from .image_check import ImageCheck
-from .json_file import Record, Start
-from .report import LoadReport, OnError
+from .json_file import Record
+from .options import Options
+from .report import Skipped
 from .sources import Source
 
 BATCH = 100  # rows held at once; Python's garbage collection slows down many more
-SHARD = 100 * BATCH  # records that one process reads in a go
 SOURCE = "source"
 
 
@@ -47,109 +46,77 @@ class Part:
             columns[SOURCE] = self.label
         return columns, extras
 
+    def rows(self, kept: bytes) -> Iterator[dict[str, Any]]:
+        """The rows that `plan` found good.
+
+        Args:
+            kept: Of each record, 1 if it is one of them.
+        """
+        for record, keep in zip(self.source.records(), kept, strict=True):
+            if keep:
+                columns, extras = self.row(record.value)
+                yield columns | extras
+
+    def taken(self) -> Iterator[bool]:
+        """Which records are taken."""
+        if self.sample is None:
+            return itertools.repeat(True)
+        return iter(self.sample(sum(1 for _ in self.source.records())))
+
 
 @dataclass(frozen=True)
-class Shard:
-    """Some records of a part, one after the other.
-
-    Attributes:
-        part: Its number.
-        start: Of the first record.
-        keep: For each record, whether it is a row.
-    """
-
-    part: int
-    start: Start
-    keep: np.ndarray
-
-
-@dataclass
 class Plan:
     """What the second pass needs.
 
     Attributes:
         features: Of the rows.
-        shards: In order.
-        report: Of what was left out.
+        kept: For each part, a byte a record: 1 if it is a row.
     """
 
     features: Features
-    shards: list[Shard] = field(default_factory=list)
-    report: LoadReport = field(default_factory=LoadReport)
+    kept: list[bytes]
 
 
-def plan(parts: list[Part], check: ImageCheck, on_error: OnError) -> Plan:
+def plan(parts: list[Part], options: Options) -> Plan:
     """Read all records once.
 
     Raises:
         DataError: At the first bad row, if `on_error` says so; if no row is left.
     """
-    columns, report, begun = Columns(), LoadReport(), []
+    columns, skipped, kept = Columns(), Skipped(options.on_error), []
+    check = ImageCheck(options.check_images, options.verify_images)
     for part in parts:
         kinds = part.source.reader.kinds | ({} if part.label is None else {SOURCE: "string"})
-        columns.declare(kinds, part.source.name.__str__)
+        columns.declare(kinds, part.source.name)
     # A bar once there is something to wait for.
     with tqdm(desc="Checking rows", unit=" rows", delay=2) as bar:
-        for number, part in enumerate(parts):
-            taken: Iterator[bool] = itertools.repeat(True)
-            if part.sample is not None:
-                taken = iter(part.sample(sum(1 for _ in part.source.records())))
-            records, position, keep = part.source.records(), 0, bytearray()
+        for part in parts:
+            records, of_part = zip(part.source.records(), part.taken(), strict=False), bytearray()
             while batch := list(itertools.islice(records, BATCH)):
-                if position % SHARD == 0:
-                    keep = bytearray()
-                    begun.append((number, batch[0].start, keep))
-                use = itertools.islice(taken, len(batch))
-                keep += bytes(_check(part, batch, use, columns, check, on_error, report))
-                position += len(batch)
+                read = [_read(part, record) if taken else None for record, taken in batch]
+                faults = check([row[0].get("images", ()) if isinstance(row, tuple) else () for row in read])
+                for (record, _), row, fault in zip(batch, read, faults, strict=True):
+                    of_part.append(row is not None and _keep(record, row, fault, columns, skipped))
                 bar.update(len(batch))
-            if position == 0:
+            if not of_part:
                 raise DataError(f"{part.source.name} has no rows. Expected at least one.")
-    report.need_rows()
-    shards = [Shard(part, start, np.frombuffer(keep, dtype=bool)) for part, start, keep in begun if any(keep)]
-    return Plan(columns.features(), shards, report)
+            kept.append(bytes(of_part))
+    skipped.tell(sum(map(sum, kept)))
+    return Plan(columns.features(), kept)
 
 
-def rows(parts: list[Part], shard: Shard) -> Iterator[dict[str, Any]]:
-    """The rows of a shard, which `plan` found good."""
-    part = parts[shard.part]
-    records = itertools.islice(part.source.records(shard.start), len(shard.keep))
-    for record, keep in zip(records, shard.keep, strict=True):
-        if keep:
-            columns, extras = part.row(record.value)
-            yield columns | extras
-
-
-def _check(
-    part: Part,
-    records: list[Record],
-    taken: Iterable[bool],
-    columns: Columns,
-    check: ImageCheck,
-    on_error: OnError,
-    report: LoadReport,
-) -> list[bool]:
-    """Which of the records are rows."""
-    read = [_read(part, record) if use else None for record, use in zip(records, taken, strict=True)]
-    faults = check([row[0].get("images", ()) if isinstance(row, tuple) else () for row in read])
-    keep = []
-    for record, row, fault in zip(records, read, faults, strict=True):
-        if row is None:
-            keep.append(False)
-            continue
-        place = functools.partial(part.source.place, record.start)
-        try:
-            if isinstance(row, DataError):
-                raise row
-            if fault is not None:
-                raise DataError(fault)
-            columns.add(row[1], place)
-            report.rows += 1
-            keep.append(True)
-        except DataError as error:
-            report.skip(DataError(f"{place()}: {error}"), on_error)
-            keep.append(False)
-    return keep
+def _keep(record: Record, row: Any, fault: str | None, columns: Columns, skipped: Skipped) -> bool:
+    """Whether a row is good; then it widens the columns."""
+    try:
+        if isinstance(row, DataError):
+            raise row
+        if fault is not None:
+            raise DataError(fault)
+        columns.add(row[1], record.place)
+    except DataError as error:
+        skipped.add(DataError(f"{record.place}: {error}"))
+        return False
+    return True
 
 
 def _read(part: Part, record: Record) -> Any:

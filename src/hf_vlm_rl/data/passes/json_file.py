@@ -1,4 +1,4 @@
-"""Rows of JSON Lines files and JSON lists, one at a time, from any row on."""
+"""Rows of JSON Lines files and JSON lists, one at a time."""
 
 import codecs
 import json
@@ -9,9 +9,8 @@ from typing import IO, Any, NamedTuple
 
 from ...errors import DataError
 
-CHUNK = 1 << 20  # bytes read at once
-_BOM = codecs.BOM_UTF8
-_SPACE = b" \t\r\n"
+CHUNK = 1 << 20  # characters read at once
+_SPACE = " \t\r\n"
 _SPACES = re.compile("[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
 _OTHER_KINDS = {
@@ -23,28 +22,15 @@ _OTHER_KINDS = {
 }
 
 
-class Start(NamedTuple):
-    """Where a row begins.
-
-    Attributes:
-        offset: In bytes from the file's beginning; in a list, of the bracket or comma before the value, or of
-            the white space before that.
-        number: The line, from 1, or the index in a list, from 0.
-    """
-
-    offset: int
-    number: int
-
-
 class Record(NamedTuple):
     """What stands at one place of a file.
 
     Attributes:
-        start: Its place.
+        place: The file with the line, from 1, or with the index in a list, from 0.
         value: What JSON says; a DataError, without the place, if a line is no JSON or no Unicode.
     """
 
-    start: Start
+    place: str
     value: Any
 
 
@@ -56,8 +42,8 @@ def is_list(path: Path) -> bool:
     """
     try:
         with open(path, "rb") as file:
-            head = file.read(4096).removeprefix(_BOM)
-            while head and not head.strip(_SPACE):
+            head = file.read(4096).removeprefix(codecs.BOM_UTF8)
+            while head and not head.strip():
                 head = file.read(4096)
     except OSError as error:
         raise DataError(
@@ -69,43 +55,33 @@ def is_list(path: Path) -> bool:
     for magic, kind in _OTHER_KINDS.items():
         if head.startswith(magic):
             raise DataError(f"{path} is {kind}. Expected a JSON Lines file or a JSON list, in UTF-8.")
-    return head.lstrip(_SPACE).startswith(b"[")
+    return head.lstrip().startswith(b"[")
 
 
-def records(path: Path, listed: bool, start: Start | None = None) -> Iterator[Record]:
+def records(path: Path) -> Iterator[Record]:
     """What a file holds, in order; blank lines are passed over.
 
-    Args:
-        path: The file.
-        listed: What `is_list` says of it.
-        start: Begin here, with the `start` of an earlier record; None for the beginning.
-
     Raises:
-        DataError: If a list is no JSON: what follows the mistake cannot be found. A line is a record with
-            the error instead.
+        DataError: If `is_list` refuses the file, or if a list is no JSON: what follows the mistake cannot be
+            found. A line is a record with the error instead.
     """
-    with open(path, "rb") as file:
-        yield from (_items(file, path, start) if listed else _lines(file, start))
+    read = _items if is_list(path) else _lines
+    # Bytes that are no UTF-8 become surrogates, so that only their own row is refused.
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="\n") as file:
+        yield from read(file, path)
 
 
-def _lines(file: IO[bytes], start: Start | None) -> Iterator[Record]:
-    offset, number = (start.offset, start.number) if start else (0, 1)
-    file.seek(offset)
-    for number, line in enumerate(file, number):  # noqa: B020
-        text = line.removeprefix(_BOM) if offset == 0 else line
-        if text.strip(_SPACE):
-            yield Record(Start(offset, number), _parsed(text))
-        offset += len(line)
+def _lines(file: IO[str], path: Path) -> Iterator[Record]:
+    for number, line in enumerate(file, 1):
+        if line.strip(_SPACE):
+            yield Record(f"{path}, line {number}", _parsed(line))
 
 
-def _parsed(line: bytes) -> Any:
+def _parsed(line: str) -> Any:
     try:
-        text = line.decode()
-        return _whole(json.loads(text), text)
-    except UnicodeDecodeError as error:
-        return DataError(f"byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8")
+        return _whole(json.loads(line), line)
     except (ValueError, RecursionError) as error:
-        return DataError(f"not JSON ({error}); expected one JSON object per line")
+        return _no_utf_8(line) or DataError(f"not JSON ({error}); expected one JSON object per line")
 
 
 def _whole(value: Any, text: str) -> Any:
@@ -115,18 +91,21 @@ def _whole(value: Any, text: str) -> Any:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError:
             return DataError(r"a text has one half of a surrogate pair, such as \ud83d; write both, or none")
-    return value
+    return _no_utf_8(text) or value
 
 
-def _items(file: IO[bytes], path: Path, start: Start | None) -> Iterator[Record]:
-    """The values of a list, each found with the bracket or comma before it, where `Start` points.
+def _no_utf_8(text: str) -> DataError | None:
+    try:
+        if not text.isascii():
+            text.encode(errors="surrogateescape").decode()
+    except UnicodeDecodeError as error:
+        return DataError(f"byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8")
+    return None
 
-    The file is read through a window of Latin-1, in which characters are bytes: JSON's own signs are ASCII,
-    and a place in the window is a place in the file. The window grows to the longest value and no further.
-    """
-    offset, number = start or Start(len(_BOM) if file.read(len(_BOM)) == _BOM else 0, 0)
-    file.seek(offset)
-    window, at, ended = "", 0, False
+
+def _items(file: IO[str], path: Path) -> Iterator[Record]:
+    """The values of a list, read through a window that grows to the longest value and no further."""
+    window, at, number, ended = "", 0, 0, False
     while True:
         try:
             value, begin, end = _value(window, at, number)
@@ -140,13 +119,11 @@ def _items(file: IO[bytes], path: Path, start: Start | None) -> Iterator[Record]
             cut = True
         if cut and not ended:
             data = file.read(max(CHUNK, len(window) - at))
-            window, offset, at, ended = window[at:] + data.decode("latin-1"), offset + at, 0, not data
+            window, at, ended = window[at:] + data, 0, not data
         elif begin == end:
             return
         else:
-            text = window[begin:end]
-            value = _whole(value, text) if text.isascii() else _parsed(text.encode("latin-1"))
-            yield Record(Start(offset + at, number), value)
+            yield Record(f"{path}, index {number}", _whole(value, window[begin:end]))
             at, number = end, number + 1
 
 
@@ -194,5 +171,5 @@ def _value(window: str, at: int, number: int) -> tuple[Any, int, int]:
         raise _Broken(str(error), False) from None
     except json.JSONDecodeError as error:
         cut = error.msg.startswith("Unterminated string") or error.pos > len(window) - 16
-        raise _Broken(f"{error.msg}, {error.pos - at} bytes into the value", cut) from None
+        raise _Broken(f"{error.msg}, {error.pos - at} characters into the value", cut) from None
     return value, at, end

@@ -1,13 +1,12 @@
-"""The keywords that the loaders of files share: what rows are made of, and how their dataset is built."""
+"""The keywords that the loaders of files share."""
 
 import json
-import os
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from ...errors import DataError
-from .report import LoadReport, OnError, check_on_error
+from .report import OnError, check_on_error
 
 
 class LoadOptions(TypedDict, total=False):
@@ -28,14 +27,9 @@ class LoadOptions(TypedDict, total=False):
         strings: Names of fields to keep as text: strings as they are, other values as JSON. Default: none.
         on_error: "raise" at the first bad row; "skip" bad rows, and log how many and why; or a callable
             that gets each bad row's DataError, the row being skipped. Default: "raise".
-        num_proc: Processes that write the rows. Default: None, this one.
-        streaming: Give an `IterableDataset` of the same rows and features, which writes nothing to disk.
-            The first pass takes place all the same. Default: False.
         check_images: Look whether each image file is there; URLs are not looked at. Default: True.
         verify_images: Decode each image file, too, with eight threads, which finds those that were cut off.
             Default: False.
-        cache_dir: Instead of `datasets`' own cache. Default: None.
-        report: Filled with the numbers of rows and of skipped rows. Default: None.
     """
 
     answer: str | None
@@ -46,20 +40,16 @@ class LoadOptions(TypedDict, total=False):
     drop: Sequence[str]
     strings: Sequence[str]
     on_error: OnError
-    num_proc: int | None
-    streaming: bool
     check_images: bool
     verify_images: bool
-    cache_dir: str | os.PathLike | None
-    report: LoadReport | None
 
 
 @dataclass(frozen=True)
-class RowOptions:
-    """What rows are made of: the first fields of `LoadOptions`, with their defaults.
+class Options:
+    """The fields of `LoadOptions` with their defaults; what rows depend on is in the `repr`.
 
     Raises:
-        ValueError: If `drop` or `strings` is no list of names.
+        ValueError: If `drop` or `strings` is no list of names, or `on_error` is none of its three forms.
     """
 
     answer: str | None = "answer"
@@ -69,8 +59,12 @@ class RowOptions:
     outside_images: bool = False
     drop: Sequence[str] = ()
     strings: Sequence[str] = ()
+    on_error: OnError = field(default="raise", repr=False)
+    check_images: bool = True
+    verify_images: bool = False
 
     def __post_init__(self) -> None:
+        check_on_error(self.on_error)
         object.__setattr__(self, "drop", column_names(self.drop, "drop"))
         object.__setattr__(self, "strings", column_names(self.strings, "strings"))
 
@@ -99,42 +93,6 @@ class RowOptions:
             if value is not None and not isinstance(value, str):
                 extras[name] = json.dumps(value, ensure_ascii=False)
         return extras
-
-
-@dataclass(frozen=True)
-class BuildOptions:
-    """How the dataset of the rows is built: the other fields of `LoadOptions`, with their defaults.
-
-    Raises:
-        ValueError: If `on_error` is none of its three forms.
-    """
-
-    on_error: OnError = "raise"
-    num_proc: int | None = None
-    streaming: bool = False
-    check_images: bool = True
-    verify_images: bool = False
-    cache_dir: str | os.PathLike | None = None
-    report: LoadReport | None = None
-
-    def __post_init__(self) -> None:
-        check_on_error(self.on_error)
-
-
-def split_options(options: LoadOptions) -> tuple[RowOptions, BuildOptions]:
-    """The keywords of a loader, in their two parts.
-
-    Raises:
-        TypeError: If one of them is not in `LoadOptions`.
-        ValueError: If the value of one cannot be used.
-    """
-    unknown = sorted(options.keys() - LoadOptions.__annotations__.keys())
-    if unknown:
-        raise TypeError(f"Got the keywords {unknown}. Expected some of {list(LoadOptions.__annotations__)}.")
-    given: Mapping[str, Any] = options
-    rows = {field.name: given[field.name] for field in fields(RowOptions) if field.name in given}
-    builds = {field.name: given[field.name] for field in fields(BuildOptions) if field.name in given}
-    return RowOptions(**rows), BuildOptions(**builds)
 
 
 def column_names(names: Any, option: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a load left out, and why."""
+"""Rows that a load leaves out, and why."""
 
 import logging
 from collections.abc import Callable
@@ -14,57 +14,49 @@ KEPT = 5  # reasons
 
 
 @dataclass
-class LoadReport:
-    """How many rows were read and how many were left out.
-
-    Pass an empty one as `report=` to a loader, which fills it; also when the rows come from the cache.
+class Skipped:
+    """Counts the rows that are left out.
 
     Attributes:
-        rows: In the dataset.
-        skipped: Left out, with `on_error="skip"` or a callable.
+        on_error: What happens with a bad row.
+        number: Rows that were left out.
         reasons: The messages of the first five.
     """
 
-    rows: int = 0
-    skipped: int = 0
+    on_error: OnError
+    number: int = 0
     reasons: list[str] = field(default_factory=list)
 
-    def skip(self, error: DataError, on_error: OnError) -> None:
-        """Count a row that is left out; with a callable, which then gets the error.
+    def add(self, error: DataError) -> None:
+        """Count a row that is left out; a callable gets the error.
 
         Raises:
             DataError: The error itself, if `on_error` is "raise".
         """
-        if on_error == "raise":
+        if self.on_error == "raise":
             raise error from None
-        self.skipped += 1
+        self.number += 1
         if len(self.reasons) < KEPT:
             self.reasons.append(str(error))
-        if callable(on_error):
-            on_error(error)
+        if callable(self.on_error):
+            self.on_error(error)
 
-    def need_rows(self) -> None:
-        """Refuse a dataset of which no row is left.
+    def tell(self, rows: int) -> None:
+        """Log a warning if rows were left out.
+
+        Args:
+            rows: How many are left.
 
         Raises:
-            DataError: If there is none; says why they were left out.
+            DataError: If none is left; says why they were left out.
         """
-        if not self.rows:
-            reasons = "".join(f"\n  {reason}" for reason in self.reasons)
-            raise DataError(f"No row is left: all {self.skipped} were skipped.{reasons}")
-
-    def fill(self, other: "LoadReport | None") -> None:
-        """Write into `other`, and log a warning if rows were left out."""
-        if other is not None:
-            other.rows, other.skipped, other.reasons = self.rows, self.skipped, list(self.reasons)
-        if self.skipped:
-            shown = "".join(f"\n  {reason}" for reason in self.reasons)
-            more = (
-                f"\n  and {self.skipped - len(self.reasons)} more" if self.skipped > len(self.reasons) else ""
-            )
-            logger.warning(
-                "%d of %d rows were skipped:%s%s", self.skipped, self.rows + self.skipped, shown, more
-            )
+        reasons = "".join(f"\n  {reason}" for reason in self.reasons)
+        if not rows:
+            raise DataError(f"No row is left: all {self.number} were skipped.{reasons}")
+        if self.number:
+            more = self.number - len(self.reasons)
+            reasons += f"\n  and {more} more" if more else ""
+            logger.warning("%d of %d rows were skipped:%s", self.number, rows + self.number, reasons)
 
 
 def check_on_error(on_error: OnError) -> None:

@@ -1,1 +1,1 @@
-"""What rewards say of a batch before training, and of a run after it."""
+"""What rewards say of a batch before training, and of a run while it trains."""

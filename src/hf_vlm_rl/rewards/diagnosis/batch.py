@@ -1,4 +1,4 @@
-"""What rewards do to a batch of completions, and what became of them in a run."""
+"""What rewards make of a batch of completions."""
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence

@@ -141,18 +141,6 @@ def cheap() -> list[tuple[str, Any, dict[str, list], dict[str, str]]]:
             {"a wrong answer of full length": "9", "always 2": "2"},
         ),
         ("repetition_reward", rewards.repetition_reward, {}, {"nothing": "", "the same word": "a " * 20}),
-        (
-            "AnswerAndReasoningReward(numeric_reward)",
-            rewards.AnswerAndReasoningReward(rewards.numeric_reward),
-            {"answer": counts},
-            {"a copied thought, always 2": "<think>Let me look at the picture.</think>2"},
-        ),
-        (
-            "GroupAccuracyReward(numeric_reward)",
-            rewards.GroupAccuracyReward(rewards.numeric_reward),
-            {"answer": counts, "prompts": ["a", "b", "c", "d"]},
-            {"always 2": "2"},
-        ),
         ("iou_reward", rewards.iou_reward, {"box": boxes}, {"the whole image": whole, "a tiling": quarters}),
         (
             "IoUReward(threshold=0.5)",

@@ -25,8 +25,6 @@ OPTIONAL = {
 }
 # Modules that are not called like the package that has them.
 PACKAGES = {"PIL": "pillow", "google": "protobuf", "yaml": "pyyaml"}
-# Of those who use them, who have them: reports of a trainer to wandb.
-ELSEWHERE = {"wandb"}
 WORKFLOWS = sorted((ROOT / ".github/workflows").glob("*.yml"))
 
 
@@ -52,7 +50,7 @@ def test_every_import_is_of_a_dependency():
                 names = [node.module]
             for name in names:
                 imported.setdefault(name.split(".")[0], f"src/hf_vlm_rl/{module}.py")
-    others = imported.keys() - sys.stdlib_module_names - ELSEWHERE - {"hf_vlm_rl"}
+    others = imported.keys() - sys.stdlib_module_names - {"hf_vlm_rl"}
     packages = {name: canonicalize_name(PACKAGES.get(name, name)) for name in others}
     known = {canonicalize_name(each.name) for each in REQUIRED} | OPTIONAL
     assert {name: imported[name] for name, package in packages.items() if package not in known} == {}

@@ -3,14 +3,11 @@
 import copy
 import json
 import logging
-import sys
-import types
 
 import pytest
 import torch
 from huggingface_hub import ModelCard
 from transformers import TrainerCallback
-from transformers.integrations import TensorBoardCallback, WandbCallback
 
 from hf_vlm_rl import Evaluation, save_adapter
 from hf_vlm_rl.evaluation import EvaluationCallback, EvaluationResult, evaluate
@@ -210,64 +207,6 @@ def test_the_best_model_is_evaluated_when_it_is_loaded_at_the_end(after, policy_
     trainer.train()
     assert calls == [2, 2, 2][: 2 + after]
     assert set(evaluations_on_the_card(trainer, tmp_path / "adapter")) == ({"counted"} if after else set())
-
-
-class Writer:
-    """What TensorBoard's SummaryWriter is asked for."""
-
-    def __init__(self):
-        self.images, self.texts = {}, {}
-
-    def add_image(self, tag, image, step, dataformats):
-        self.images[tag, step] = (image.shape, dataformats)
-
-    def add_text(self, tag, text, step=None):
-        self.texts[tag, step] = text
-
-    def add_scalar(self, *args):
-        pass
-
-    def flush(self):
-        pass
-
-    close = flush
-
-
-def test_tensorboard_and_wandb_get_completions_with_images(policy_for, tmp_path, monkeypatch):
-    """Stand-ins of the two, which are not installed here, take the calls that their own callbacks make."""
-    tables = []
-    wandb = types.SimpleNamespace(Image=lambda image: image.size, log=tables.append)
-    wandb.Table = type(
-        "Table",
-        (),
-        {
-            "__init__": lambda self, columns: self.__dict__.update(columns=columns, rows=[]),
-            "add_data": lambda self, *values: self.rows.append(values),
-        },
-    )
-    monkeypatch.setitem(sys.modules, "wandb", wandb)
-    board, bias = TensorBoardCallback.__new__(TensorBoardCallback), WandbCallback.__new__(WandbCallback)
-    board.tb_writer = writer = Writer()
-    monkeypatch.setattr(WandbCallback, "on_log", lambda *args, **kwargs: None)
-    monkeypatch.setattr(WandbCallback, "on_train_begin", lambda *args, **kwargs: None)
-    monkeypatch.setattr(WandbCallback, "on_train_end", lambda *args, **kwargs: None)
-    monkeypatch.setattr(WandbCallback, "on_save", lambda *args, **kwargs: None)
-    monkeypatch.setattr(TensorBoardCallback, "on_train_begin", lambda *args, **kwargs: None)
-    trainer = trainer_for(policy_for("internvl"), tmp_path, max_steps=1)
-    for callback in (board, bias):
-        trainer.add_callback(callback)
-    evaluation = EvaluationCallback(mixture(), short, after=False, **OPTIONS)
-    evaluation.log_to(trainer)
-    trainer.train()
-    rows = evaluation.results[0].rows
-    ((_, table),) = [(log["train/global_step"], log["eval/completions"]) for log in tables]
-    assert table.columns == ["step", "row", "image_0", "image_1", "prompt", "completion", "short"]
-    assert [row[5] for row in table.rows] == [row.completions[0] for row in rows]
-    assert [row[2:4] for row in table.rows[::4]] == [((112, 112), None), ((112, 112), (160, 64))]
-    assert writer.images["eval/row_0/image_0", 0] == ((112, 112, 3), "HWC")
-    assert len(writer.images) == 4
-    text = writer.texts["eval/row_1", 0]
-    assert all(line.startswith("    ") for line in text.splitlines())
 
 
 def test_what_cannot_be_evaluated_again_is_refused():

@@ -74,8 +74,6 @@ CASES = [
     ),
     Case(rewards.repetition_reward, {}, "no word twice", low=-1.0, high=0.0),
     Case(rewards.RepetitionReward(n=1, unit="tokens"), {"completion_ids": [1, 2]}, "", low=-1.0, high=0.0),
-    Case(rewards.AnswerAndReasoningReward(exact, 0.5, 2), {"answer": "a"}, "<think>x y</think>a", high=1.5),
-    Case(rewards.GroupAccuracyReward(exact), {"answer": "a", "prompts": "?"}, "a"),
     Case(rewards.iou_reward, BOX, "[10, 20, 300, 200]", "no box"),
     Case(
         rewards.IoUReward(coordinates=BoxCoordinates.relative(1)),

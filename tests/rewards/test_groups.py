@@ -1,10 +1,8 @@
-"""Groups of completions, and rewards that depend on them."""
+"""Groups of completions."""
 
 import numpy as np
 import pytest
 
-from hf_vlm_rl import ColumnError
-from hf_vlm_rl.rewards import GroupAccuracyReward, exact_match_reward
 from hf_vlm_rl.rewards.groups import groups_of
 from tests.images import photo
 
@@ -39,23 +37,3 @@ def test_rows_that_are_equal_in_everything_need_the_number_of_generations():
     assert sizes(["a"] * 4, num_generations=2) == [2, 2]
     with pytest.raises(ValueError, match=r"3 rows and num_generations=2.*multiple"):
         groups_of(["a"] * 3, num_generations=2)
-
-
-def test_right_rows_get_the_accuracy_of_their_group_cubed():
-    reward = GroupAccuracyReward(exact_match_reward)
-    answers = ["a"] * 4 + ["b"] * 2 + [None, "c"]
-    given = reward(["a", "a", "a", "x", "b", "b", "c", "c"], prompts=list("ppppqqrr"), answer=answers)
-    assert given == pytest.approx([27 / 64, 27 / 64, 27 / 64, 0, 1, 1, None, 1])
-
-
-def test_rows_that_abstain_do_not_count_in_their_group():
-    def sometimes(completions, **columns):
-        return [None if text == "?" else float(text == "a") for text in completions]
-
-    given = GroupAccuracyReward(sometimes, power=1)(["a", "?", "x", "?"], prompts=["p"] * 4)
-    assert given == [0.5, None, 0.0, None]
-
-
-def test_prompts_must_be_there():
-    with pytest.raises(ColumnError, match="prompts"):
-        GroupAccuracyReward(exact_match_reward)(["a"], answer=["a"])

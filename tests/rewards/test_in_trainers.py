@@ -7,7 +7,6 @@ from datasets import Dataset
 from hf_vlm_rl import ColumnError, RewardError, RewardFunctionModel
 from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 from hf_vlm_rl.rewards import (
-    GroupAccuracyReward,
     IoUReward,
     LengthReward,
     RepetitionReward,
@@ -47,11 +46,11 @@ def test_grpo_trains_on_rewards_that_read_columns_images_and_groups(policy_for, 
     functions = [
         seen,
         iou,
-        GroupAccuracyReward(exact_match_reward),
+        exact_match_reward,
         compose(format_reward, RepetitionReward(n=1, unit="tokens"), name="manners"),
     ]
     trainer = grpo(policy, rows(), tmp_path, reward=functions, peft=policy.lora_config(r=4), max_steps=1)
-    assert trainer.reward_func_names[1:] == ["iou_reward", "group_accuracy_reward", "manners"]
+    assert trainer.reward_func_names[1:] == ["iou_reward", "exact_match_reward", "manners"]
     trainer.train()
     assert groups == [3]
     ((iou_mean, accuracy, manners),) = logs(

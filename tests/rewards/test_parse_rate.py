@@ -7,11 +7,9 @@ from collections import defaultdict
 import pytest
 
 from hf_vlm_rl.rewards import (
-    AnswerAndReasoningReward,
     ComposedReward,
     CosineLengthReward,
     FormatReward,
-    GroupAccuracyReward,
     NumericReward,
     RepetitionReward,
     RowReward,
@@ -62,13 +60,7 @@ def test_every_reward_that_parses_logs_it_and_scores_as_without(case):
     assert given == case(texts)
     if isinstance(case.reward, RowReward):
         assert list(metrics) == [f"{case.reward.__name__}/parse_rate"]
-    parsing = (
-        FormatReward,
-        ComposedReward,
-        GroupAccuracyReward,
-        AnswerAndReasoningReward,
-        CosineLengthReward,
-    )
+    parsing = (FormatReward, ComposedReward, CosineLengthReward)
     assert bool(metrics) == isinstance(case.reward, (RowReward, *parsing))
     assert all(len(values) == 1 and 0 <= values[0] <= 1 for values in metrics.values())
 
@@ -81,8 +73,6 @@ def test_what_holds_other_rewards_logs_under_their_names():
         "iou_reward/parse_rate": [0.0],
         "format_reward/parse_rate": [0.25],
     }
-    grouped = GroupAccuracyReward(numeric_reward)
-    assert logged(grouped, SAID, answer=[7] * 4, prompts=["?"] * 4) == {"numeric_reward/parse_rate": [0.75]}
     assert logged(RepetitionReward(), SAID) == {}
 
 

@@ -1,11 +1,10 @@
-"""Rewards for the shape of completions: format, reasoning, length, repetition."""
+"""Rewards for the shape of completions: format, length, repetition."""
 
 import math
 
 import pytest
 
 from hf_vlm_rl.rewards import (
-    AnswerAndReasoningReward,
     CosineLengthReward,
     FormatReward,
     LengthReward,
@@ -47,18 +46,6 @@ def test_other_tags_and_prompts_that_open_the_first():
     for tags in ([], ["a", "a"], "answer"):
         with pytest.raises(ValueError, match="different names"):
             FormatReward(tags)
-
-
-def test_the_reasoning_bonus_needs_the_right_answer_and_reasons_for_it():
-    reward = AnswerAndReasoningReward(exact_match_reward, bonus=0.5, min_words=4, mentions="answer")
-    texts = [
-        "<think>The label says red bull here</think><answer>Red Bull</answer>",
-        "<think>The label says Red Bulls here</think><answer>Red Bull</answer>",
-        "<think>Red Bull</think><answer>Red Bull</answer>",
-        "<answer>Red Bull</answer>",
-        "<think>The label says red bull here</think><answer>Blue</answer>",
-    ]
-    assert reward(texts, answer=["Red Bull"] * 5) == [1.5, 1.0, 1.0, 1.0, 0.0]
 
 
 def test_length_is_full_inside_and_falls_over_the_margin():

@@ -5,11 +5,10 @@ import functools
 import pytest
 import torch
 
-from hf_vlm_rl.errors import UnsupportedModelError
+from hf_vlm_rl.errors import ImageError, UnsupportedModelError
 from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.vllm import vllm_rollout
-from tests.images import photo
-from tests.trainers.runs import IMAGE_NEEDED, cup, flat, mixture, user, woman
+from tests.trainers.runs import IMAGE_NEEDED, flat, mixture, user, woman
 
 pytestmark = pytest.mark.trl
 
@@ -173,26 +172,8 @@ def test_two_runs_with_one_seed_are_one(policy_for, with_vllm):
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.parametrize(
-    ("family", "options"),
-    [("qwen2_5_vl", {"min_pixels": 8 * 28 * 28, "max_pixels": 9 * 28 * 28}), ("internvl", {"max_num": 2})],
-)
-def test_options_of_single_images_reach_vllm(family, options, policy_for, with_vllm):
-    """With their prompt, which others do not share."""
-    text = {"type": "text", "text": "What is it?"}
-    rows = [
-        {"prompt": [{"role": "user", "content": [{"type": "image", **given}, text]}], "images": [image]}
-        for given, image in ((options, photo("coffee", (160, 64))), ({}, woman()), ({}, cup()))
-    ]
-    trainer = with_vllm(policy_for(family), rows, max_steps=1)
-    trainer.train()
-    told = [prompt.get("mm_processor_kwargs") for prompt in trainer.vllm_generation.llm.prompts]
-    assert sum(each is not None for each in told) == 2
-    assert health(trainer)[1] < 1e-4
-
-
-def test_options_that_vllm_cannot_be_told_are_refused(policy_for, with_vllm):
+def test_options_of_single_images_are_refused(policy_for, with_vllm):
     blocks = [{"type": "image", "max_num": 2}, {"type": "image"}, {"type": "text", "text": "Compare."}]
     rows = [{"prompt": [{"role": "user", "content": blocks}], "images": [woman(), woman()]}]
-    with pytest.raises(ValueError, match="Row 0: its images have the options"):
+    with pytest.raises(ImageError, match=r"Row \d.*an image has the options .'max_patches': 2"):
         with_vllm(policy_for("internvl"), rows * 3, max_steps=1).train()

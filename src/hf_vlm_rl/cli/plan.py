@@ -1,6 +1,7 @@
 """`hf-vlm-rl plan`: the memory of a GRPO run, and settings that fit."""
 
 import argparse
+from dataclasses import fields
 
 from ..plan.settings import OPTIMIZERS, Run, candidates
 from .arguments import add_revision, add_trust, at_least, gibibytes, hub_arguments, pixels
@@ -10,7 +11,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `plan`."""
     parser.add_argument("model", help="Hub id or directory; its weights are not downloaded")
     parser.add_argument("--gpu", type=gibibytes, required=True, help="memory of a GPU, as 24GB")
-    parser.add_argument("--num-gpus", type=at_least(1), default=1, help="default: 1")
+    parser.add_argument("--num-gpus", type=at_least(1), dest="gpus", default=1, help="default: 1")
     parser.add_argument("--sharding", choices=["ddp", "zero3"], default="ddp", help="over several GPUs")
     parser.add_argument("--image", type=pixels, default=(448, 448), help="width x height, as 1024x768")
     parser.add_argument("--images", type=at_least(0), default=1, help="images of a prompt (default: 1)")
@@ -30,7 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--beta", type=float, default=0.0, help="KL coefficient (default: 0)")
     parser.add_argument("--optim", choices=OPTIMIZERS, default="adamw_torch_fused")
     parser.add_argument("--precision", choices=["bf16", "4bit", "fp32"], nargs="+", help="those to try")
-    parser.add_argument("--no-sharing", action="store_true", help="every row computes its own prompt")
+    parser.add_argument(
+        "--no-sharing", action="store_false", dest="sharing", help="every row computes its own prompt"
+    )
     add_revision(parser)
     add_trust(parser)
 
@@ -48,21 +51,9 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(
             "Got --vision without --full: with LoRA, the tower is adapted by --target all instead."
         )
-    wanted = Run(
-        image=options.image,
-        images=options.images,
-        text=options.text,
-        completion=options.completion,
-        group=options.group,
-        rank=None if options.full else options.rank,
-        target=options.target,
-        vision=options.vision,
-        beta=options.beta,
-        optim=options.optim,
-        gpus=options.num_gpus,
-        sharding=options.sharding,
-        sharing=not options.no_sharing,
-    )
+    if options.full:
+        options.rank = None
+    wanted = Run(**{field.name: getattr(options, field.name) for field in fields(Run)})
     precisions = tuple(options.precision) if options.precision else None
     if "4bit" in (precisions or ()) and wanted.rank is None:
         raise ValueError(

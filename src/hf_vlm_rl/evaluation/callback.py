@@ -11,7 +11,6 @@ from transformers import TrainerCallback
 from ..policy.policy import VLMPolicy
 from .comparison import Comparison, compare
 from .measurement import Evaluation
-from .reporters import log_completions, log_metrics
 from .result import EvaluationResult
 from .run import evaluate
 
@@ -30,8 +29,7 @@ class EvaluationCallback(TrainerCallback):
 
     Each evaluation puts `eval/<reward>/mean`, `/low`, `/high` and `/pass@k` into the trainer's
     `log_history` and writes the result (JSON) and its rows with their images (HTML) to
-    `<output_dir>/evaluation/`. After `log_to`, what `report_to` names gets the same numbers, and Weights &
-    Biases and TensorBoard the completions with their images.
+    `<output_dir>/evaluation/`. After `log_to`, what `report_to` names gets the same numbers.
 
     Every process of a distributed run takes part. Training is as without the callback.
 
@@ -170,9 +168,20 @@ class EvaluationCallback(TrainerCallback):
             folder.mkdir(parents=True, exist_ok=True)
             result.save(folder / f"step-{step:06d}.json")
             result.save_html(folder / f"step-{step:06d}.html")
-        log_metrics(result, args, state, control, self._handler)
-        if state.is_world_process_zero and self._handler is not None:
-            log_completions(result, step, self._handler.callbacks)
+        self._log(_metrics(result), args, state, control)
+
+    def _log(self, numbers: dict[str, float], args: Any, state: Any, control: Any) -> None:
+        epoch = {} if state.epoch is None else {"epoch": state.epoch}
+        entry = {f"eval/{name}": value for name, value in numbers.items()}
+        state.log_history.append(entry | epoch | {"step": state.global_step})
+        if self._handler is None:
+            return
+        # Reporters turn eval_ into eval/. The trainer's own log of this step still comes: `on_log` would call
+        # it off.
+        should_log = control.should_log
+        logs = {f"eval_{name}": value for name, value in numbers.items()} | epoch
+        self._handler.on_log(args, state, control, logs)
+        control.should_log = should_log
 
     def _folder(self, args: Any) -> Path:
         return Path(args.output_dir) / "evaluation"
@@ -189,3 +198,16 @@ def policy_in(model: Any) -> Any:
         if isinstance(base, VLMPolicy):
             return module
     raise ValueError(f"Got a trainer of a {type(model).__name__}. Expected one of an AutoVLMPolicy.")
+
+
+def _metrics(result: EvaluationResult) -> dict[str, float]:
+    """The numbers of a result by name: `<reward>/mean`, `<reward>/low`, ..., `clipped`, `mean_length`."""
+    numbers: dict[str, float] = {}
+    for name, scores in result.rewards.items():
+        if not scores.mean.n:
+            continue
+        numbers[f"{name}/mean"] = scores.mean.value
+        if scores.mean.interval is not None:
+            numbers[f"{name}/low"], numbers[f"{name}/high"] = scores.mean.interval
+        numbers |= {f"{name}/pass@{k}": share.value for k, share in scores.pass_at.items() if share.n}
+    return numbers | {"clipped": result.clipped, "mean_length": result.mean_length}

@@ -18,17 +18,12 @@ from ..policy.policy import VLMPolicy
 from ..processing.images.reference import is_stored
 from ..processing.images.thumbnail import thumbnails
 from ..processing.tickets.beside_ids import unpack
-from ..processing.trainer_rows import (
-    Encoded,
-    encode,
-    read,
-)
+from ..processing.trainer_rows import Encoded, encode, read
 from ..rewards.calling import call, columns_as_lists, unique_names
-from .generate import NO_SAMPLING, complete, seeded
-from .kept_rows import reference_texts
+from .generate import NO_SAMPLING, Completion, complete, seeded
+from .kept_rows import EvaluatedRow, reference_texts
 from .ranks import Ranks, gathered
-from .result import EvaluationResult
-from .tally import Done, Tally
+from .result import EvaluationResult, RewardScores
 
 # Batches that are encoded together and sorted by length.
 WINDOW = 16
@@ -105,7 +100,8 @@ def evaluate(
     if ranks.sharded:
         options["synced_gpus"] = True  # none stops generating before the others
     generating = _Generating(policy, num_generations, batch_size, options, keep_rows, on_error == "skip")
-    tally = Tally(names)
+    scored: list[_Scored] = []
+    failures: dict[int, str] = {}
     total = len(dataset) if isinstance(dataset, Sized) else None  # a stream has none
     size = max(1, batch_size * WINDOW // num_generations) * (1 if ranks.sharded else ranks.count)
     with (
@@ -117,10 +113,63 @@ def evaluate(
     ):
         for window in windows(dataset, size):
             done = sorted(ranks.gather(partial(generating, ranks.share(window))), key=lambda row: row.index)
-            rewards, kept = ranks.on_first(partial(_score, dict(window), done, functions, names, keep_rows))
-            tally.add(done, rewards, kept)
+            failures |= {row.index: row.failure for row in done if row.failure is not None}
+            scored += ranks.on_first(partial(_score, dict(window), done, functions, names, keep_rows))
             bar.update(len(window))
-    return tally.result(thresholds or {}, confidence, settings)
+    if not scored:
+        first = next(iter(failures.values()), "the dataset is empty")
+        raise ValueError(f"No row was evaluated, {len(failures)} failed. The first: {first}")
+    values = dict(zip(names, zip(*(row.values for row in scored), strict=True), strict=True))
+    return EvaluationResult(
+        rewards={
+            name: RewardScores(column, (thresholds or {}).get(name), confidence)
+            for name, column in values.items()
+        },
+        row_ids=tuple(row.row_id for row in scored),
+        rows=tuple(row.shown for row in scored if row.shown is not None),
+        failures=failures,
+        clipped=sum(row.clipped for row in scored) / (len(scored) * num_generations),
+        mean_length=sum(row.tokens for row in scored) / (len(scored) * num_generations),
+        settings=settings,
+    )
+
+
+@dataclass(frozen=True)
+class _Done:
+    """A row with its completions, still without rewards, or why there are none.
+
+    Attributes:
+        index: The row's place in the dataset, from 0.
+        row_id: Hash of its ids and images; "" with a failure.
+        completions: The completions, as many as generations.
+        images: Thumbnails, for rows that are kept.
+        failure: Why the row could not be encoded.
+    """
+
+    index: int
+    row_id: str = ""
+    completions: tuple[Completion, ...] = ()
+    images: tuple[str, ...] = ()
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class _Scored:
+    """What the result needs of a row: of a large dataset, no completions are kept.
+
+    Attributes:
+        row_id: Hash of its ids and images.
+        values: Per reward, a value for each completion.
+        clipped: Completions that reached the longest length.
+        tokens: Of all completions.
+        shown: The row itself, if it is one of those that are kept.
+    """
+
+    row_id: str
+    values: tuple[tuple[float | None, ...], ...]
+    clipped: int
+    tokens: int
+    shown: EvaluatedRow | None
 
 
 @dataclass(frozen=True)
@@ -134,14 +183,14 @@ class _Generating:
     keep_rows: int
     skip: bool
 
-    def __call__(self, window: list[tuple[int, Mapping[str, Any]]]) -> list[Done]:
+    def __call__(self, window: list[tuple[int, Mapping[str, Any]]]) -> list[_Done]:
         encoded = {index: self._encoded(index, row) for index, row in window}
         good = {index: prompt for index, prompt in encoded.items() if isinstance(prompt, Encoded)}
         texts = complete(self.policy, list(good.values()), self.copies, self.batch_size, self.options)
-        done = [Done(index, failure=error) for index, error in encoded.items() if isinstance(error, str)]
+        done = [_Done(index, failure=error) for index, error in encoded.items() if isinstance(error, str)]
         for (index, prompt), completions in zip(good.items(), texts, strict=True):
             shown = self._pictures(prompt.tickets) if index < self.keep_rows else ()
-            done.append(Done(index, prompt.row_id, tuple(completions), shown))
+            done.append(_Done(index, prompt.row_id, tuple(completions), shown))
         return done
 
     def _encoded(self, index: int, row: Mapping[str, Any] | ImageError) -> Encoded | str:
@@ -161,28 +210,39 @@ class _Generating:
 
 def _score(
     window: Mapping[int, Mapping[str, Any]],
-    done: list[Done],
+    done: list[_Done],
     functions: list[Callable],
     names: list[str],
     keep_rows: int,
-) -> tuple[list[list[tuple]], list[tuple[str, dict[str, str]]]]:
-    """Per reward, the values of each row without a failure; and texts and references of the rows to keep."""
+) -> list[_Scored]:
+    """The rows without a failure, with the values of all rewards."""
     good = [(read(row.index, window[row.index]), row) for row in done if row.failure is None]
-    kept = [(row.text, reference_texts(row.columns)) for row, _ in good if row.index < keep_rows]
+    if not good:
+        return []
     repeated = [(row, completion) for row, done_row in good for completion in done_row.completions]
-    if not repeated:
-        return [[] for _ in functions], kept
     arguments = {
         "prompts": [row.prompt for row, _ in repeated],
         "completions": [row.completion(completion.text) for row, completion in repeated],
         "completion_ids": [completion.ids for _, completion in repeated],
     }
     arguments |= columns_as_lists([row.columns for row, _ in repeated])
-    copies = len(repeated) // len(good)
     flat = [call(function, name, arguments) for function, name in zip(functions, names, strict=True)]
-    return [
-        [tuple(values[start : start + copies]) for start in range(0, len(values), copies)] for values in flat
-    ], kept
+    copies = len(repeated) // len(good)
+    scored = []
+    for number, (row, done_row) in enumerate(good):
+        own = slice(number * copies, (number + 1) * copies)
+        values = tuple(tuple(column[own]) for column in flat)
+        completions = done_row.completions
+        shown = None
+        if row.index < keep_rows:
+            texts = tuple(completion.text for completion in completions)
+            by_name = dict(zip(names, values, strict=True))
+            reference = reference_texts(row.columns)
+            shown = EvaluatedRow(row.index, row.text, texts, by_name, done_row.images, reference)
+        clipped = sum(completion.clipped for completion in completions)
+        tokens = sum(len(completion.ids) for completion in completions)
+        scored.append(_Scored(done_row.row_id, values, clipped, tokens, shown))
+    return scored
 
 
 def _check(

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from .diagnosis.batch import diagnose as diagnose
     from .format import FormatReward as FormatReward
     from .format import format_reward as format_reward
-    from .groups import GroupAccuracyReward as GroupAccuracyReward
     from .iou import IoUReward as IoUReward
     from .iou import box_iou as box_iou
     from .iou import iou_reward as iou_reward
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
     from .numeric import NumericReward as NumericReward
     from .numeric import count_reward as count_reward
     from .numeric import numeric_reward as numeric_reward
-    from .reasoning import AnswerAndReasoningReward as AnswerAndReasoningReward
     from .repetition import RepetitionReward as RepetitionReward
     from .repetition import repetition_reward as repetition_reward
     from .written_boxes import WrittenBox as WrittenBox

@@ -13,7 +13,7 @@ import PIL.Image
 
 from ..errors import ImageError
 from ..processing.conversation import has_video
-from ..processing.images.options import note_options, unmarked
+from ..processing.images.options import unmarked
 from ..processing.images.stored import StoredImage, StoredVideo
 from ..processing.tickets.beside_ids import unpack
 from ..processing.tokenizer import VLMTokenizer
@@ -31,8 +31,7 @@ class EnginePrompt:
     Attributes:
         ids: As the trainer takes it; every image expanded.
         short_ids: As the engine takes it; one placeholder an image.
-        images: Upright RGB images, in the order of their placeholders; options of single ones are noted on
-            them (`processing.images.options`).
+        images: Upright RGB images, in the order of their placeholders.
         lengths: Placeholders of each image in `ids`.
         carried: Each image's ticket, as `carriers.pack` takes it.
     """
@@ -55,7 +54,7 @@ def encode_prompts(
         template: What a trainer passes to `apply_chat_template` besides the conversation.
 
     Raises:
-        ImageError: If an image cannot be used. The message names the row.
+        ImageError: If an image cannot be used, or has options of its own. The message names the row.
     """
     return [_encode(processing, row, prompt, template) for row, prompt in enumerate(prompts)]
 
@@ -77,25 +76,29 @@ def _encode(
             return EnginePrompt(ids, ids)
         (text,) = processing.apply_chat_template([prompt], tokenize=False, **template)
         text, _ = unmarked(text, processing.state.placeholder)
+        images = tuple(_image(processing.image_store.get(ticket)) for ticket, _ in carried)
     except ImageError as error:
         raise error.at_row(row) from error
     return EnginePrompt(
         ids=ids,
         short_ids=_tokenize(processing, text),
-        images=tuple(_image(processing.image_store.get(ticket)) for ticket, _ in carried),
+        images=images,
         lengths=tuple(processing.processed(ticket).tokens for ticket, _ in carried),
         carried=tuple(carried),
     )
 
 
 def _image(stored: StoredImage) -> PIL.Image.Image:
-    """The image of a ticket; the native processor's arguments for it alone are noted on a copy."""
     if isinstance(stored.image, StoredVideo):
         raise ImageError(NO_VIDEOS)
     # How an image is processed in company, vLLM sees by itself.
     options = {name: value for name, value in stored.options.items() if name != "alone"}
-    # They go where the image goes: TRL gathers the images of several processes.
-    return note_options(stored.image.copy(), options) if options else stored.image
+    if options:
+        raise ImageError(
+            f"an image has the options {options}, and vLLM processes all images alike. Give them to "
+            "from_pretrained for all images, or set use_vllm=False."
+        )
+    return stored.image
 
 
 def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:

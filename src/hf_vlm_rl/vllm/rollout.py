@@ -7,7 +7,6 @@ from typing import Any
 from ..errors import ImageError
 from .agreement import check_agreement, samples_from_all_tokens
 from .checks import check_model, check_prompts, check_trainer
-from .image_options import check_one_set, told_per_prompt
 from .options import changed_options, check_server, tell_engine
 from .placeholders import never_sampled, sampled_logprobs
 from .prompts import EnginePrompt, check_same_prompts, encode_prompts
@@ -54,7 +53,6 @@ def vllm_rollout(
     rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
     longest = engine.llm.llm_engine.model_config.max_model_len if colocated else engine.max_model_length
     check_prompts(trainer, rows, longest)
-    check_one_set(rows, colocated)
     # What vLLM keeps of images was computed with the weights before the last synchronization.
     if colocated:
         engine.llm.llm_engine.reset_encoder_cache()
@@ -99,12 +97,11 @@ def _ask(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[Sequence, Sequence
     images = [list(row.images) or None for row in rows]
     generations = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
     try:
-        with told_per_prompt(trainer.vllm_generation):
-            seen, *answer = trainer.vllm_generation.generate(
-                prompts=[row.short_ids for row in rows],
-                images=images if any(images) else None,
-                num_generations=generations,
-            )
+        seen, *answer = trainer.vllm_generation.generate(
+            prompts=[row.short_ids for row in rows],
+            images=images if any(images) else None,
+            num_generations=generations,
+        )
     except ValueError as error:
         sizes = sorted({image.size for row in rows for image in row.images})
         raise ImageError(

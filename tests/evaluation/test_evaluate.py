@@ -190,7 +190,6 @@ def test_a_failing_reward_names_itself_and_its_row(shared_policy):
         ({"num_generations": 0}, "at least 1"),
         ({"num_return_sequences": 2}, "Expected num_generations"),
         ({"thresholds": {"long": 1}}, "names of rewards: ..short"),
-        ({"confidence": 95}, "a level such as 0.95"),
         ({"on_error": "ignore"}, "'raise' or 'skip'"),
     ],
 )

@@ -33,7 +33,6 @@ def test_statistics_of_a_batch():
     assert (numeric.parse_rate, form.parse_rate, total.parse_rate) == (0.5, 1 / 6, None)
     assert [of.flat_groups for of in (numeric, form, total)] == pytest.approx([1 / 3, 2 / 3, 1 / 3])
     assert total.high == 1.5
-    assert found.correlations == {("numeric_reward", "format_reward"): pytest.approx(math.sqrt(0.4))}
     assert any("format_reward can read 17%" in warning for warning in found.warnings)
     lines = str(found).splitlines()
     assert lines[0] == "6 completions, 3 groups"
@@ -58,7 +57,6 @@ def test_rows_from_which_a_reward_abstains_do_not_count():
         (exact_match_reward, ["b", "b"], "pp", "exact_match_reward is 0 everywhere"),
         (exact_match_reward, ["a", "b"], None, "pass prompts"),
         (exact_match_reward, ["a", "a", "b", "b"], "ppqq", "In 100% of the groups"),
-        ([exact_match_reward, numeric_reward], ["7", "8", "8"], "ppp", "say the same"),
         (numeric_reward, ["x", "y"], "pp", "can read 0%"),
     ],
 )

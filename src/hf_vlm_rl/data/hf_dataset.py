@@ -11,12 +11,9 @@ from datasets import ClassLabel, Dataset, Features, IterableDataset, Value
 from ..errors import DataError
 from ..processing.images.reference import as_list
 from .conversations import ConversationReader
-from .passes.column_types import IMAGES, MESSAGES, Columns
-from .passes.options import Options, column_names
-from .passes.report import OnError, Skipped, check_on_error
+from .passes.column_types import IMAGES, MESSAGES
+from .passes.options import OnError, Options, Skipped, check_on_error, column_names
 from .undecoded import undecoded
-
-PEEKED = 100  # rows of a stream without features
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,7 @@ def from_dataset(
     stays a stream.
 
     Args:
-        dataset: Rows, or a stream of rows. Of a stream without features the first 100 rows are read to find
-            the types of the columns that stay.
+        dataset: Rows, or a stream of rows with features.
         prompt: A column with strings or messages (`role`, `content` or `from`, `value`), or a template of
             columns such as `"Question: {question}"`.
         images: A column with images, paths, URLs or lists of these, or several columns, whose images follow
@@ -128,7 +124,8 @@ def from_dataset(
         Rows with the columns `prompt`, `images`, the ones asked for, and those that stay.
 
     Raises:
-        ValueError: If a column is missing, two would have the same name, or an argument is not for streams.
+        ValueError: If a column is missing, two would have the same name, a stream has no features, or an
+            argument is not for streams.
         DataError: If a row cannot be used; names the row.
     """
     check_on_error(on_error)
@@ -146,7 +143,9 @@ def from_dataset(
     asked = {"completion": completion, "chosen": chosen, "rejected": rejected}
     answers = {name: column for name, column in asked.items() if column is not None}
     used = {prompt, *columns, *answers.values(), *([] if answer is None else [answer])}
-    features = dataset.features if dataset.features is not None else _peeked(dataset, used, keep)
+    features = dataset.features
+    if features is None:
+        raise ValueError("Got a stream without features. Expected dataset.cast(Features(...)) of it.")
     _check(features, prompt, columns, answer, answers)
     labels = features.get(answer)
     mapped = Mapped(
@@ -173,9 +172,8 @@ def from_dataset(
             "another name."
         )
     result = Features(new_features | {name: features[name] for name in kept})
-    if dataset.features is not None:
-        for name in columns:
-            dataset = dataset.cast_column(name, undecoded(features[name]))
+    for name in columns:
+        dataset = dataset.cast_column(name, undecoded(features[name]))
     if on_error != "raise":
         dataset = _only_good(dataset, mapped, on_error)
     dropped = [name for name in features if name not in kept]
@@ -211,22 +209,6 @@ def _check(
                 f"Got {name} from {missing}, but the dataset has {list(features)}. Expected a column"
                 f"{' or a template of columns' if name in ('prompt', 'answer') else ''}."
             )
-
-
-def _peeked(dataset: IterableDataset, untyped: set[str], keep: Sequence[str] | None) -> Features:
-    """The features that the first rows of a stream show; null for columns that do not stay."""
-    columns = Columns("give the stream features (dataset.cast), or name the columns that stay in keep=[...]")
-    for index, row in enumerate(dataset.take(PEEKED)):
-        stays = [name for name in (row if keep is None else keep) if name in row and name not in untyped]
-        try:
-            columns.add({name: row[name] if name in stays else None for name in row}, f"row {index}")
-        except DataError as error:
-            raise DataError(
-                f"The stream has no features, and its row {index} does not tell: {error}"
-            ) from error
-    if not columns.kinds:
-        raise DataError("The stream has no rows.")
-    return columns.features()
 
 
 def _only_good(dataset: Any, mapped: Mapped, on_error: OnError) -> Dataset | IterableDataset:

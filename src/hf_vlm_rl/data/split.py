@@ -1,5 +1,7 @@
 """Train and validation rows such that no image is in both."""
 
+import functools
+import hashlib
 import json
 import logging
 import random
@@ -14,10 +16,12 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from ..errors import DataError
-from .image_hash import ContentHash, digest
+from ..processing.images.reference import is_url
+from .passes.image_check import ImageRoot
 from .undecoded import need_dataset, stored_images, undecoded_rows
 
 logger = logging.getLogger(__name__)
+_HASH = functools.partial(hashlib.blake2b, digest_size=16)
 
 
 def train_validation_split(
@@ -124,15 +128,15 @@ def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
     """Rows in groups, ordered by their first rows: those that share a key, directly or through others."""
     first: dict[bytes, int] = {}
     pairs: list[tuple[int, int]] = []  # a row, and the first row that has one of its keys
-    hashes = ContentHash()
+    _hash_of_file.cache_clear()  # files may have changed
     rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images", delay=2)
     for index, row in enumerate(rows):
         try:
-            keys = [hashes(image) for image in stored_images(dataset.features, row)]
+            keys = [image_hash(image) for image in stored_images(dataset.features, row)]
         except DataError as error:
             raise DataError(f"Row {index}: {error}") from error
         keys = keys or [_text_key(row)]
-        keys += [digest("by", name, _canonical(row[name])) for name in columns if row[name] is not None]
+        keys += [_digest("by", name, _canonical(row[name])) for name in columns if row[name] is not None]
         pairs += [(index, first.setdefault(key, index)) for key in keys]
     places = tuple(zip(*pairs, strict=True))
     graph = coo_array((np.ones(len(pairs)), places), shape=(len(dataset), len(dataset)))
@@ -143,8 +147,48 @@ def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
 
 
 def _text_key(row: Mapping[str, Any]) -> bytes:
-    return digest("text", _canonical(row["prompt"] if row.get("prompt") is not None else row))
+    return _digest("text", _canonical(row["prompt"] if row.get("prompt") is not None else row))
 
 
 def _canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
+
+
+def image_hash(image: Any) -> bytes:
+    """Which images are the same: those whose files have the same bytes.
+
+    Args:
+        image: As datasets store it: a path, a `file://`, `data:` or http(s) URL (which counts by its
+            address), encoded bytes, or a {"bytes", "path"} dict.
+
+    Returns:
+        16 bytes.
+
+    Raises:
+        DataError: If its file cannot be read, or it is something else.
+    """
+    stored = ImageRoot("", outside=True).stored(image)
+    if stored["bytes"] is not None:
+        return _digest(stored["bytes"])
+    path = stored["path"]
+    return _digest("address", path) if is_url(path) else _hash_of_file(path)
+
+
+def _digest(*parts: str | bytes) -> bytes:
+    """A hash of 16 bytes; of one `bytes`, that of a file with this content."""
+    hashed = _HASH()
+    for part in parts:
+        hashed.update(part if isinstance(part, bytes) else f"{part}\0".encode("utf-8", "surrogatepass"))
+    return hashed.digest()
+
+
+@functools.cache
+def _hash_of_file(path: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, _HASH).digest()
+    except OSError as error:
+        raise DataError(
+            f"Cannot read the image file {path[:200]!r}: {error.strerror or error}. Check the path, "
+            "or drop the row."
+        ) from error

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .estimates import Estimate, bootstrap, mcnemar, mean_over_prompts, paired_shares
-from .measurement import Evaluation
+from .measurement import Evaluation, evaluations_of
 from .pages import save_html
 from .result import EvaluationResult, RewardScores
 from .table import Table
@@ -26,7 +26,6 @@ class RewardChange:
         better: Rows whose mean rose.
         worse: Rows whose mean fell.
         p_value: McNemar's exact test, two-sided; None unless values are 0 and 1 with one completion a row.
-        confidence: Level of the intervals.
     """
 
     before: Estimate
@@ -35,7 +34,6 @@ class RewardChange:
     better: int
     worse: int
     p_value: float | None
-    confidence: float
 
 
 @dataclass(frozen=True)
@@ -80,21 +78,8 @@ class Comparison:
             metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
-        return [
-            Evaluation(
-                dataset=dataset,
-                metric=(metrics or {}).get(name, name),
-                n=change.after.n,
-                after=change.after.value,
-                before=change.before.value,
-                before_ci=change.before.interval,
-                after_ci=change.after.interval,
-                confidence=change.confidence,
-                **about,
-            )
-            for name, change in self.rewards.items()
-            if change.after.n
-        ]
+        means = {name: (change.before, change.after) for name, change in self.rewards.items()}
+        return evaluations_of(means, dataset, metrics, about)
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows, with the completions before and after, as one HTML file with their images."""
@@ -143,17 +128,16 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
 
 def _change(before: RewardScores, after: RewardScores) -> RewardChange:
     pairs = [(old, new) for old, new in zip(before.given, after.given, strict=True) if old and new]
-    confidence = after.confidence
-    mean_before = mean_over_prompts([old for old, _ in pairs], confidence)
-    mean_after = mean_over_prompts([new for _, new in pairs], confidence)
+    mean_before = mean_over_prompts([old for old, _ in pairs])
+    mean_after = mean_over_prompts([new for _, new in pairs])
     if not pairs:
-        return RewardChange(mean_before, mean_after, mean_before, 0, 0, None, confidence)
+        return RewardChange(mean_before, mean_after, mean_before, 0, 0, None)
     old, new = (np.array([np.mean(values) for values in side]) for side in zip(*pairs, strict=True))
     better, worse = int((new > old).sum()), int((new < old).sum())
     p_value = None
     single = all(len(values) == 1 for pair in pairs for values in pair)
     if single and np.isin([old, new], (0, 1)).all():
-        difference, p_value = paired_shares(old, new, confidence), mcnemar(better, worse)
+        difference, p_value = paired_shares(old, new), mcnemar(better, worse)
     else:
-        difference = bootstrap(new - old, confidence)
-    return RewardChange(mean_before, mean_after, difference, better, worse, p_value, confidence)
+        difference = bootstrap(new - old)
+    return RewardChange(mean_before, mean_after, difference, better, worse, p_value)

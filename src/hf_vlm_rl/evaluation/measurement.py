@@ -1,9 +1,13 @@
 """One measurement before and after training, and the two forms in which the Hub stores it."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from huggingface_hub import EvalResult, EvalResultEntry
+
+from .estimates import Estimate
 
 
 @dataclass(frozen=True)
@@ -100,3 +104,33 @@ class Evaluation:
             f"before_{level}": None if self.before_ci is None else list(self.before_ci),
         }
         return {key: value for key, value in details.items() if value is not None}
+
+
+def evaluations_of(
+    means: Mapping[str, tuple[Estimate | None, Estimate]],
+    dataset: str,
+    metrics: Mapping[str, str] | None,
+    about: Mapping[str, Any],
+) -> list[Evaluation]:
+    """An evaluation of each reward that has values.
+
+    Args:
+        means: Name of a reward to its mean before training, if it was measured, and after.
+        dataset: The dataset's name for people.
+        metrics: Name of a reward to its name on the card. Default: the same.
+        about: `dataset_id`, `split`, ... of `Evaluation`.
+    """
+    return [
+        Evaluation(
+            dataset=dataset,
+            metric=(metrics or {}).get(name, name),
+            n=after.n,
+            after=after.value,
+            before=None if before is None else before.value,
+            before_ci=None if before is None else before.interval,
+            after_ci=after.interval,
+            **about,
+        )
+        for name, (before, after) in means.items()
+        if after.n
+    ]

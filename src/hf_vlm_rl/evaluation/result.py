@@ -9,11 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from .estimates import LEAST, Estimate, mean_over_prompts, pass_at
-from .kept_rows import (
-    EvaluatedRow,
-    read_row,
-)
-from .measurement import Evaluation
+from .kept_rows import EvaluatedRow, read_row
+from .measurement import Evaluation, evaluations_of
 from .pages import save_html
 from .table import Table
 
@@ -27,12 +24,10 @@ class RewardScores:
     Attributes:
         values: Per prompt, one value per completion; None where the reward abstained.
         threshold: From which value on a completion passes; None if only 1 of 0 and 1 does.
-        confidence: Level of the intervals, in (0, 1).
     """
 
     values: Values
     threshold: float | None = None
-    confidence: float = 0.95
 
     @cached_property
     def given(self) -> list[list[float]]:
@@ -47,7 +42,7 @@ class RewardScores:
     @cached_property
     def mean(self) -> Estimate:
         """The mean over prompts, abstentions left out."""
-        return mean_over_prompts(self.given, self.confidence)
+        return mean_over_prompts(self.given)
 
     @cached_property
     def least(self) -> float | None:
@@ -68,10 +63,10 @@ class RewardScores:
             return {}
         passed = [[float(value >= self.least) for value in group] for group in self.given]
         ks = [*(2**power for power in range(1, most.bit_length()) if 2**power < most), most]
-        estimates = {1: mean_over_prompts(passed, self.confidence)}
+        estimates = {1: mean_over_prompts(passed)}
         for k in ks if most > 1 else []:
             chances = [[pass_at(k, len(group), int(sum(group)))] for group in passed if len(group) >= k]
-            estimates[k] = mean_over_prompts(chances, self.confidence)
+            estimates[k] = mean_over_prompts(chances)
         return estimates
 
 
@@ -117,8 +112,7 @@ class EvaluationResult:
         about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
         if self.failures:
             about += f", {len(self.failures)} rows failed and were left out"
-        level = next((f"{100 * each.confidence:g}" for each in self.rewards.values()), "95")
-        return Table(tuple(head), tuple(lines), f"{about}; [{level} %].")
+        return Table(tuple(head), tuple(lines), f"{about}; [95 %].")
 
     def table(self) -> str:
         """The summary in Markdown."""
@@ -136,19 +130,8 @@ class EvaluationResult:
             metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
-        means = {name: scores.mean for name, scores in self.rewards.items() if scores.mean.n}
-        return [
-            Evaluation(
-                dataset=dataset,
-                metric=(metrics or {}).get(name, name),
-                n=mean.n,
-                after=mean.value,
-                after_ci=mean.interval,
-                confidence=self.rewards[name].confidence,
-                **about,
-            )
-            for name, mean in means.items()
-        ]
+        means = {name: (None, scores.mean) for name, scores in self.rewards.items()}
+        return evaluations_of(means, dataset, metrics, about)
 
     def passes(self, reward: str, value: float | None) -> bool | None:
         """Whether a value of a reward is right; None where the reward abstains or is graded."""
@@ -170,7 +153,7 @@ class EvaluationResult:
         try:
             content = json.loads(Path(path).read_text(encoding="utf-8"))
             content["rewards"] = {
-                name: RewardScores(**scores | {"values": tuple(map(tuple, scores["values"]))})
+                name: RewardScores(tuple(map(tuple, scores["values"])), scores["threshold"])
                 for name, scores in content["rewards"].items()
             }
             content["rows"] = tuple(read_row(row) for row in content["rows"])

@@ -39,7 +39,6 @@ def evaluate(
     do_sample: bool | None = None,
     max_new_tokens: int = 512,
     thresholds: Mapping[str, float] | None = None,
-    confidence: float = 0.95,
     seed: int = 0,
     keep_rows: int = 100,
     on_error: Literal["raise", "skip"] = "raise",
@@ -66,7 +65,6 @@ def evaluate(
         do_sample: Sample instead of taking the likeliest token. Default: if `num_generations` > 1.
         max_new_tokens: Longest completion.
         thresholds: Name of a reward to the least value with which a completion passes, for pass@k.
-        confidence: Level of the intervals, in (0, 1).
         seed: Seed of the sampling. The same seed, `batch_size` and number of processes give the same
             completions.
         keep_rows: How many of the first rows are kept to look at, with texts and thumbnails.
@@ -89,7 +87,7 @@ def evaluate(
     functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
     names = unique_names(functions)
     do_sample = num_generations > 1 if do_sample is None else do_sample
-    _check(policy, names, batch_size, num_generations, do_sample, thresholds, confidence, on_error)
+    _check(policy, names, batch_size, num_generations, do_sample, thresholds, on_error)
     if "num_return_sequences" in generation_kwargs:
         raise ValueError("Got num_return_sequences. Expected num_generations.")
     options = ({} if do_sample else NO_SAMPLING) | {"use_cache": True} | generation_kwargs
@@ -121,10 +119,7 @@ def evaluate(
         raise ValueError(f"No row was evaluated, {len(failures)} failed. The first: {first}")
     values = dict(zip(names, zip(*(row.values for row in scored), strict=True), strict=True))
     return EvaluationResult(
-        rewards={
-            name: RewardScores(column, (thresholds or {}).get(name), confidence)
-            for name, column in values.items()
-        },
+        rewards={name: RewardScores(column, (thresholds or {}).get(name)) for name, column in values.items()},
         row_ids=tuple(row.row_id for row in scored),
         rows=tuple(row.shown for row in scored if row.shown is not None),
         failures=failures,
@@ -252,7 +247,6 @@ def _check(
     num_generations: int,
     do_sample: bool,
     thresholds: Mapping[str, float] | None,
-    confidence: float,
     on_error: str,
 ) -> None:
     inner = policy.get_base_model() if isinstance(policy, PeftModel) else policy
@@ -268,10 +262,8 @@ def _check(
         raise ValueError(f"Got {num_generations=} with do_sample=False: they would all be the same.")
     if unknown := sorted(set(thresholds or {}) - set(names)):
         raise ValueError(f"Got thresholds for {unknown}. Expected names of rewards: {names}.")
-    if not 0 < confidence < 1 or on_error not in ("raise", "skip"):
-        raise ValueError(
-            f"Got {confidence=} and {on_error=}. Expected a level such as 0.95, and 'raise' or 'skip'."
-        )
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"Got {on_error=}. Expected 'raise' or 'skip'.")
 
 
 def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tuple[int, Any]]]:

@@ -6,8 +6,14 @@ from typing import Any
 
 from ..errors import ImageError
 from .agreement import check_agreement, samples_from_all_tokens
-from .checks import check_model, check_prompts, check_trainer
-from .options import changed_options, check_server, tell_engine
+from .checks import (
+    changed_options,
+    check_model,
+    check_prompts,
+    check_server,
+    check_trainer,
+    tell_engine,
+)
 from .placeholders import never_sampled, sampled_logprobs
 from .prompts import EnginePrompt, check_same_prompts, encode_prompts
 from .server import ask_server, reset_server

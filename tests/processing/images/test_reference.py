@@ -9,8 +9,8 @@ import PIL.Image
 import pytest
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.data.image_hash import ContentHash
 from hf_vlm_rl.data.passes.image_check import ImageRoot
+from hf_vlm_rl.data.split import image_hash
 from hf_vlm_rl.processing.conversation import normalize
 from hf_vlm_rl.processing.images.read import load_rgb
 from hf_vlm_rl.processing.images.reference import column_images, is_url, parse, payload
@@ -51,7 +51,7 @@ def test_every_reader_takes_every_form(path, form):
     pixels = photo("cat", (24, 32)).tobytes()
     assert load_rgb(field).tobytes() == pixels
     assert image_size(field) == (24, 32)
-    assert ContentHash()(field) == ContentHash()(str(path))
+    assert image_hash(field) == image_hash(str(path))
     assert load_rgb(ImageRoot("/nowhere").stored(field)).tobytes() == pixels
     if isinstance(field, dict) and "bytes" not in field:
         [[message]], _ = normalize([{"role": "user", "content": [{**field, "type": "image"}]}])

@@ -116,20 +116,13 @@ def _check_depth(kind: Kind, level: int = 0) -> None:
             _check_depth(field, level + 1)
 
 
-REMEDY = "write one type, or pass strings=[{name!r}] to keep all its values as text, or drop=[{name!r}]"
-
-
 class Columns:
     """The columns of all rows so far.
 
     A column that some rows lack is None there; one of a dict's entries, too.
-
-    Args:
-        remedy: What to do about a column of several types, for messages.
     """
 
-    def __init__(self, remedy: str = REMEDY) -> None:
-        self.remedy = remedy
+    def __init__(self) -> None:
         self.kinds: dict[str, Kind] = {}
         self.first: dict[str, str] = {}
 
@@ -144,9 +137,8 @@ class Columns:
             try:
                 new[name] = join(self.kinds.get(name, "null"), kind)
             except Conflict as conflict:
-                remedy = self.remedy.format(name=name)
                 raise DataError(
-                    f"column {name!r} holds {conflict}, as in {self.first[name]}; {remedy}"
+                    f"column {name!r} holds {conflict}, as in {self.first[name]}; {_remedy(name)}"
                 ) from None
         for name, kind in new.items():
             if self.kinds.get(name, "null") == "null":
@@ -171,14 +163,16 @@ class Columns:
                     _check_depth(kind)
                     kinds[name] = kind
             except Conflict as conflict:
-                raise DataError(
-                    f"column {name!r} holds {conflict}; {self.remedy.format(name=name)}"
-                ) from None
+                raise DataError(f"column {name!r} holds {conflict}; {_remedy(name)}") from None
         self.declare(kinds, place)
 
     def features(self) -> Features:
         """The features of the dataset."""
         return Features({name: feature(kind) for name, kind in self.kinds.items()})
+
+
+def _remedy(name: str) -> str:
+    return f"write one type, or pass strings=[{name!r}] to keep all its values as text, or drop=[{name!r}]"
 
 
 def _name(kind: Kind) -> str:

@@ -13,8 +13,7 @@ from ...errors import DataError
 from .column_types import Columns
 from .image_check import ImageCheck
 from .json_file import Record
-from .options import Options
-from .report import Skipped
+from .options import Options, Skipped
 from .sources import Source
 
 BATCH = 100  # rows held at once; Python's garbage collection slows down many more

@@ -1,6 +1,5 @@
 """What rewards make of a batch of completions."""
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -51,14 +50,12 @@ class Diagnosis:
         groups: Number of groups of two rows or more.
         rewards: Statistics by the reward's name; then those of the parts of composed ones; last those of the
             weighted sum, as "total".
-        correlations: Pearson's, for each two rewards that both vary.
         warnings: What to look at, in sentences.
     """
 
     rows: int
     groups: int
     rewards: dict[str, RewardStatistics]
-    correlations: dict[tuple[str, str], float]
     warnings: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -70,7 +67,6 @@ class Diagnosis:
             parsed, flat = ("-" if share is None else f"{share:.0%}" for share in shares)
             numbers = f"{reward.mean:6.3f} {reward.std:6.3f} {reward.low:6.3f} {reward.high:6.3f}"
             lines.append(f"{name:{width}}  {reward.rows:4d} {numbers}  {parsed:>6}  {flat:>11}")
-        lines += [f"correlation of {a} and {b}: {r:.2f}" for (a, b), r in self.correlations.items()]
         return "\n".join([*lines, *(f"! {warning}" for warning in self.warnings)])
 
 
@@ -122,12 +118,9 @@ def diagnose(
         name: _statistics(values, rate, groups)
         for (name, values), rate in zip(table.items(), rates, strict=True)
     }
-    weighed = dict(list(table.items())[: len(functions)])
-    statistics[TOTAL] = _statistics(_total(np.stack(list(weighed.values())), weights), None, groups)
-    correlations = _correlations(weighed)
-    return Diagnosis(
-        len(completions), len(groups), statistics, correlations, tuple(_warnings(statistics, correlations))
-    )
+    total = _total(np.stack(list(table.values())[: len(functions)]), weights)
+    statistics[TOTAL] = _statistics(total, None, groups)
+    return Diagnosis(len(completions), len(groups), statistics, tuple(_warnings(statistics)))
 
 
 def _parts(functions: list[Callable]) -> list[Callable]:
@@ -170,18 +163,7 @@ def _statistics(values: np.ndarray, rate: float | None, groups: list[range]) -> 
     return RewardStatistics(int(counted.size), mean, deviation, least, most, rate, flat)
 
 
-def _correlations(table: Mapping[str, np.ndarray]) -> dict[tuple[str, str], float]:
-    correlations = {}
-    for (a, x), (b, y) in itertools.combinations(table.items(), 2):
-        both = ~(np.isnan(x) | np.isnan(y))
-        if both.sum() > 2 and np.ptp(x[both]) > 0 and np.ptp(y[both]) > 0:
-            correlations[a, b] = float(np.corrcoef(x[both], y[both])[0, 1])
-    return correlations
-
-
-def _warnings(
-    statistics: Mapping[str, RewardStatistics], correlations: Mapping[tuple[str, str], float]
-) -> list[str]:
+def _warnings(statistics: Mapping[str, RewardStatistics]) -> list[str]:
     warnings = []
     for name, reward in statistics.items():
         if not reward.rows:
@@ -203,5 +185,4 @@ def _warnings(
             f"In {flat:.0%} of the groups all completions get the same total: they give no gradient. Take "
             "harder or easier prompts, more generations, a higher temperature, or partial credit."
         )
-    warnings += [f"{a} and {b} say the same (r = {r:.2f})." for (a, b), r in correlations.items() if r > 0.98]
     return warnings

@@ -17,7 +17,7 @@ import torch
 
 from hf_vlm_rl.families.tiny import recipe
 from hf_vlm_rl.plan import Checkpoint, Run, Settings, estimate
-from hf_vlm_rl.plan.live import LiveBytes
+from hf_vlm_rl.plan.dry import LiveBytes
 
 from .models import TILING, _stretch, image, pair
 from .probe import Probe

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from transformers import PrinterCallback, TrainerCallback
 
-from hf_vlm_rl.plan.live import LiveBytes
+from hf_vlm_rl.plan.dry import LiveBytes
 
 from .lengths import EndAt
 

@@ -11,7 +11,7 @@ from trl import GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.plan import Checkpoint
-from hf_vlm_rl.plan.live import LiveBytes
+from hf_vlm_rl.plan.dry import LiveBytes
 from tests.tiny import recipe
 
 

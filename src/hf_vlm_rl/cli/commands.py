@@ -66,11 +66,14 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all subcommands."""
     parser = argparse.ArgumentParser(
         prog="hf-vlm-rl",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Vision-language models as policies for TRL's stock trainers.",
         epilog="Exit status: 0 if it was done; 1 with a message if it was not; 2 for wrong arguments.",
     )
+    first, *others = (f"{package} {version(package)}" for package in PACKAGES)
+    text = f"{first} ({', '.join(others)})"
     parser.add_argument(
-        "--version", action=_Version, nargs=0, help="versions of this package and those it works with"
+        "--version", action="version", version=text, help="versions of this package and those it works with"
     )
     subparsers = parser.add_subparsers(dest="command", required=True)
     for name, (command, line) in COMMANDS.items():
@@ -82,15 +85,6 @@ def build_parser() -> argparse.ArgumentParser:
         )
         command.arguments(subparser)
     return parser
-
-
-class _Version(argparse.Action):
-    """Print versions when asked for; nothing is imported to find them."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        first, *others = (f"{package} {version(package)}" for package in PACKAGES)
-        print(f"{first} ({', '.join(others)})")  # noqa: T201
-        parser.exit()
 
 
 def _about(options: argparse.Namespace) -> str:

@@ -3,7 +3,7 @@
 import argparse
 from dataclasses import fields
 
-from ..plan.settings import OPTIMIZERS, Run, candidates
+from ..plan.settings import Run, candidates
 from .arguments import add_revision, add_trust, at_least, gibibytes, hub_arguments, pixels
 
 
@@ -29,7 +29,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--full", action="store_true", help="train all weights but the vision tower's")
     parser.add_argument("--vision", action="store_true", help="with --full: train the vision tower, too")
     parser.add_argument("--beta", type=float, default=0.0, help="KL coefficient (default: 0)")
-    parser.add_argument("--optim", choices=OPTIMIZERS, default="adamw_torch_fused")
     parser.add_argument("--precision", choices=["bf16", "4bit", "fp32"], nargs="+", help="those to try")
     parser.add_argument(
         "--no-sharing", action="store_false", dest="sharing", help="every row computes its own prompt"
@@ -44,8 +43,8 @@ def run(options: argparse.Namespace) -> int:
     Exit status: 0 if some fit, 1 if none do.
     """
     from ..loading.meta import read_checkpoint
+    from ..plan.memory import search
     from ..plan.report import report
-    from ..plan.search import search
 
     if options.vision and not options.full:
         raise ValueError(

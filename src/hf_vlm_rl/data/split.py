@@ -18,7 +18,7 @@ from scipy.sparse.csgraph import connected_components
 from ..errors import DataError
 from ..processing.images.reference import is_url
 from .passes.image_check import ImageRoot
-from .undecoded import need_dataset, stored_images, undecoded_rows
+from .undecoded import need_dataset, stored_images, stored_rows
 
 logger = logging.getLogger(__name__)
 _HASH = functools.partial(hashlib.blake2b, digest_size=16)
@@ -129,7 +129,7 @@ def _connected(dataset: Dataset, columns: list[str]) -> list[list[int]]:
     first: dict[bytes, int] = {}
     pairs: list[tuple[int, int]] = []  # a row, and the first row that has one of its keys
     _hash_of_file.cache_clear()  # files may have changed
-    rows = tqdm(undecoded_rows(dataset), total=len(dataset), desc="hashing images", delay=2)
+    rows = tqdm(stored_rows(dataset), total=len(dataset), desc="hashing images", delay=2)
     for index, row in enumerate(rows):
         try:
             keys = [image_hash(image) for image in stored_images(dataset.features, row)]

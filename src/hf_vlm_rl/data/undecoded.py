@@ -10,24 +10,19 @@ from ..errors import DataError
 from ..processing.conversation import normalize
 from ..processing.images.reference import as_list
 
-# Rows of one Arrow slice: small, since a row may hold the bytes of several images.
-SLICE = 64
 MESSAGES = ("prompt", "messages", "completion", "chosen", "rejected")
 
 
-def undecoded_rows(dataset: Dataset, indices: range | None = None) -> Iterator[dict[str, Any]]:
-    """Rows in order, every `datasets.Image` as its {"bytes", "path"}.
+def stored_rows(dataset: Dataset) -> Dataset:
+    """A dataset whose rows have every `datasets.Image` as its {"bytes", "path"}.
 
     Args:
         dataset: Rows; a format set on it (`with_format`) is passed over.
-        indices: Which rows, with step 1. Default: all.
     """
-    indices = range(len(dataset)) if indices is None else indices
-    features = Features({name: undecoded(feature) for name, feature in dataset.features.items()})
-    tables = dataset.with_format("arrow")
-    for start in range(indices.start, indices.stop, SLICE):
-        for row in tables[start : min(start + SLICE, indices.stop)].to_pylist():
-            yield features.decode_example(row)
+    dataset = dataset.with_format(None)  # a copy with information of its own
+    # `cast_column` would write columns of lists to the cache, although their storage stays what it is.
+    dataset.info.features = Features({name: undecoded(each) for name, each in dataset.features.items()})
+    return dataset
 
 
 def undecoded(feature: Any) -> Any:

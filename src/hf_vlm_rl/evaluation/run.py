@@ -10,7 +10,7 @@ from datasets import Dataset
 from peft import PeftModel
 from tqdm.auto import tqdm
 
-from ..data.undecoded import stored_images, undecoded_rows
+from ..data.undecoded import stored_images, stored_rows
 from ..errors import ImageError
 from ..loading.adapters.effect import adapters_disabled, check_base
 from ..policy.eval_mode import evaluating
@@ -281,7 +281,7 @@ def _read_one_by_one(dataset: Dataset) -> Iterator[tuple[int, Mapping[str, Any] 
         try:
             yield index, dataset[index]
         except (OSError, SyntaxError, ValueError) as error:  # what PIL's formats raise
-            row = next(undecoded_rows(dataset, range(index, index + 1)))
+            row = stored_rows(dataset)[index]
             stored = filter(is_stored, stored_images(dataset.features, row))
             files = [image["path"] for image in stored if image["path"]]
             yield index, ImageError(f"cannot be decoded: {error}. Its images are {files or 'bytes'}.", index)

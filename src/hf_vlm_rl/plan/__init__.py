@@ -1,7 +1,8 @@
 """What a GRPO run needs of each GPU, from a checkpoint's config and processor alone.
 
 A step is run on the meta device, with the policy's own code: shapes without memory. `dry` makes that
-possible, `live` counts, `step` is the step, `memory` adds up, `settings` and `search` find what fits.
+possible and counts, `step` is the step, `memory` adds up and finds the
+`settings` that fit.
 """
 
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from ..loading.meta import Checkpoint as Checkpoint
     from ..loading.meta import read_checkpoint as read_checkpoint
     from .memory import Memory as Memory
+    from .memory import Plan as Plan
     from .memory import estimate as estimate
-    from .search import Plan as Plan
     from .settings import Run as Run
     from .settings import Settings as Settings
     from .settings import candidates as candidates

@@ -5,6 +5,7 @@ GPU does otherwise than the meta device is done as there: fused attention, and a
 """
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +13,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from .live import LiveBytes
 
 # What autocast runs in the lower precision, and in float32 (torch's lists for CUDA).
 _LINEAR = ("linear", "matmul", "__matmul__", "__rmatmul__", "mm", "bmm", "addmm", "baddbmm", "einsum")
@@ -34,7 +33,7 @@ _INDEXING = (
 
 
 @contextlib.contextmanager
-def dry_run(kernels: "Kernels") -> Iterator[LiveBytes]:
+def dry_run(kernels: "Kernels") -> Iterator["LiveBytes"]:
     """A context in which models with weights on the meta device run forward and backward.
 
     Backward is `torch.autograd.backward(loss)`; models that recompute layers in it need
@@ -45,6 +44,46 @@ def dry_run(kernels: "Kernels") -> Iterator[LiveBytes]:
     """
     with _Devices(), LiveBytes() as live, kernels:
         yield live
+
+
+class LiveBytes(TorchDispatchMode):
+    """Counts every storage that is made in its context, until it is freed.
+
+    Attributes:
+        live: Bytes that are alive.
+        peak: Largest value of `live` so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.live = 0
+        self.peak = 0
+        self._known: dict[int, weakref.ref] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        """Run an operation and count what it made."""
+        for tensor in tree_leaves((args, kwargs)):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor, counted=False)  # made before: weights, inputs
+        output = func(*args, **kwargs or {})
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, torch.Tensor):
+                self._see(tensor, counted=True)
+        return output
+
+    def _see(self, tensor: torch.Tensor, counted: bool) -> None:
+        storage = tensor.untyped_storage()
+        key = id(storage)
+        if key in self._known:
+            return
+        size = storage.nbytes() if counted else 0
+        self._known[key] = weakref.ref(storage, lambda _: self._freed(key, size))
+        self.live += size
+        self.peak = max(self.peak, self.live)
+
+    def _freed(self, key: int, size: int) -> None:
+        del self._known[key]
+        self.live -= size
 
 
 class _Devices(TorchDispatchMode):

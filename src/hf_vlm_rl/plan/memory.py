@@ -1,11 +1,13 @@
-"""Adds up what a run holds on each GPU."""
+"""Adds up what a run holds on each GPU, and finds the settings with the fewest compromises that fit."""
 
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from peft import get_peft_model
+from tqdm.auto import tqdm
 
 from ..loading.meta import Checkpoint, policy_on_meta
 from ..processing.images.store import ImageStore
@@ -100,7 +102,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
     if four_bit:  # a layer is made whole for its product
         update += max(2 * weight.numel() for weight in quantised_layers(policy).values())
     reference = sum(weights.values()) if run.rank is None and run.beta > 0 else 0
-    optimizer = optimizer_bytes(model, run.optim)
+    optimizer = optimizer_bytes(model)
     gathered = 0
     if run.gpus > 1 and run.sharding == "ddp":
         gradients *= 2
@@ -122,6 +124,48 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
         prompt.image_tokens,
         *counts,
     )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What was tried.
+
+    Attributes:
+        tried: Settings and what they need, in order; the last one fits, if any does.
+        capacity: Bytes of a GPU.
+    """
+
+    tried: tuple[tuple[Settings, Memory], ...]
+    capacity: int
+
+    @property
+    def fits(self) -> bool:
+        """Whether there are settings that fit."""
+        return self.tried[-1][1].total <= self.capacity
+
+    @property
+    def best(self) -> tuple[Settings, Memory]:
+        """Those that fit; if none do, those that need the least."""
+        return self.tried[-1] if self.fits else min(self.tried, key=lambda pair: pair[1].total)
+
+
+def search(checkpoint: Checkpoint, run: Run, capacity: int, tries: Iterable[Settings]) -> Plan:
+    """Try settings in order until some fit.
+
+    Args:
+        checkpoint: The model's config and processor.
+        run: What is trained.
+        capacity: Bytes of each GPU.
+        tries: At least one.
+    """
+    tried = []
+    # Shown in a terminal alone: large models take minutes.
+    with tqdm(tries, "trying settings", unit=" settings", leave=False, disable=None) as bar:
+        for settings in bar:
+            tried.append((settings, estimate(checkpoint, run, settings)))
+            if tried[-1][1].total <= capacity:
+                break
+    return Plan(tuple(tried), capacity)
 
 
 def _as_trained(policy: Any, run: Run, settings: Settings, kernels: Kernels) -> Any:

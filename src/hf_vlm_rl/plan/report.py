@@ -1,7 +1,6 @@
 """A plan as text: a table of parts, what was tried, and lines to paste."""
 
-from .memory import GIB, Memory
-from .search import Plan
+from .memory import GIB, Memory, Plan
 from .settings import Run, Settings
 
 QUANTISED = """BitsAndBytesConfig(
@@ -97,7 +96,6 @@ def paste(settings: Settings, run: Run) -> str:
         f"    max_completion_length={run.completion},\n"
         f"    gradient_checkpointing={settings.checkpointing},\n"
         f"    bf16={settings.precision != 'fp32'},\n"
-        f'    optim="{run.optim}",\n'
         f"    beta={run.beta},\n"
         ")"
     )

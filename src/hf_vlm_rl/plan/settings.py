@@ -5,9 +5,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-# Bytes of state per trained weight: two of its own dtype, or two of 8 bits.
-OPTIMIZERS = {"adamw_torch_fused": None, "adamw_torch": None, "adamw_bnb_8bit": 8, "adamw_8bit": 8}
-
 Precision = Literal["bf16", "4bit", "fp32"]
 
 
@@ -25,7 +22,6 @@ class Run:
         target: What LoRA adapts: "language", "language+projector" or "all".
         vision: Train the vision tower as well (without LoRA).
         beta: KL coefficient; above 0 and without LoRA, there is a reference model.
-        optim: `TrainingArguments.optim`, one of `OPTIMIZERS`.
         gpus: Number of GPUs.
         sharding: "ddp": every GPU has everything; "zero3": DeepSpeed ZeRO-3 or FSDP.
         sharing: Rows share their prompts, as policies do by default.
@@ -40,7 +36,6 @@ class Run:
     target: str = "language"
     vision: bool = False
     beta: float = 0.0
-    optim: str = "adamw_torch_fused"
     gpus: int = 1
     sharding: Literal["ddp", "zero3"] = "ddp"
     sharing: bool = True

@@ -9,15 +9,10 @@ from torch import nn
 
 from ..policy.trained.experts import idle_weights
 from ..policy.trained.parts import PART_NAMES, below, part_of
-from .settings import OPTIMIZERS
 
 # bitsandbytes' nf4 with double quantisation: 4 bits a weight, 8 bits for the scale of 64 weights, and
 # 32 bits for the scale of 256 scales; per layer, tables of 16 and 256 numbers and an offset.
 BLOCK, SCALES, TABLES = 64, 256, 4 * (16 + 256 + 1)
-
-# Smaller tensors keep 32-bit states in bitsandbytes.
-SMALLEST_8BIT = 4096
-BLOCK_8BIT = 256
 
 
 def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
@@ -80,23 +75,9 @@ def four_bit_bytes(count: int) -> int:
     return -(-count // 2) + scales + 4 * -(-scales // SCALES) + TABLES
 
 
-def optimizer_bytes(model: nn.Module, optim: str) -> int:
-    """Bytes of the optimizer's state.
-
-    Raises:
-        ValueError: If `optim` is not one of `OPTIMIZERS`.
-    """
-    if optim not in OPTIMIZERS:
-        raise ValueError(f"Got optim={optim!r}. The planner knows {', '.join(OPTIMIZERS)}.")
-    total = 0
-    for parameter in trained(model):
-        if OPTIMIZERS[optim] is None:
-            total += 2 * parameter.nbytes + 4  # and the step
-        elif parameter.numel() < SMALLEST_8BIT:
-            total += 8 * parameter.numel()
-        else:
-            total += 2 * (parameter.numel() + 4 * -(-parameter.numel() // BLOCK_8BIT))
-    return total
+def optimizer_bytes(model: nn.Module) -> int:
+    """Bytes of AdamW's state: two moments in the weight's dtype, and the step."""
+    return sum(2 * parameter.nbytes + 4 for parameter in trained(model))
 
 
 def trained(model: nn.Module) -> list[nn.Parameter]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from .base import AnswerReward as AnswerReward
     from .base import Reward as Reward
     from .base import RowReward as RowReward
-    from .box_reward import BoxReward as BoxReward
     from .choice import ChoiceReward as ChoiceReward
     from .choice import MultipleChoiceReward as MultipleChoiceReward
     from .choice import YesNoReward as YesNoReward
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from .diagnosis.batch import diagnose as diagnose
     from .format import FormatReward as FormatReward
     from .format import format_reward as format_reward
+    from .iou import BoxReward as BoxReward
     from .iou import IoUReward as IoUReward
     from .iou import box_iou as box_iou
     from .iou import iou_reward as iou_reward

@@ -8,10 +8,9 @@ import numpy as np
 
 from ..errors import ColumnError
 from .base import need
-from .box_reward import BoxReward
 from .columns import as_boxes, as_texts
 from .completions import strip_fence, words
-from .iou import box_iou
+from .iou import BoxReward, box_iou
 from .written_boxes import WrittenBox, in_pixels, parse_boxes
 
 COCO = tuple(round(0.5 + 0.05 * step, 2) for step in range(10))

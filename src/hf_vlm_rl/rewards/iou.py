@@ -1,14 +1,16 @@
-"""Intersection over union: where a referring expression points to."""
+"""Rewards of boxes: what they share, and intersection over union, for referring expressions."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .box_reward import BoxReward
+from ..errors import ColumnError
+from ..families.box_coordinates import BoxCoordinates, check_box
+from .base import AnswerReward
 from .columns import as_box
-from .written_boxes import WrittenBox, in_pixels, parse_boxes
+from .written_boxes import WrittenBox, image_sizes, in_pixels, parse_boxes
 
 Boxes = Sequence[Sequence[float]]
 
@@ -29,6 +31,43 @@ def box_iou(a: Boxes, b: Boxes) -> np.ndarray:
     overlap = np.clip(high - low, 0, None).prod(axis=-1)
     union = area_a[:, None] + area_b[None] - overlap
     return np.divide(overlap, union, out=np.zeros_like(overlap), where=union > 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BoxReward(AnswerReward):
+    """An `AnswerReward` that compares boxes.
+
+    Args:
+        coordinates: What the model's numbers mean; None: the same as the column's.
+    """
+
+    coordinates: BoxCoordinates | None = None
+
+    def sizes(self, columns: Mapping[str, Any], boxes: Sequence[Sequence | None]) -> list:
+        """Each image's (width, height) in pixels, or None; with `coordinates` None, ().
+
+        Args:
+            columns: The dataset's columns.
+            boxes: The right boxes of each row, [x1, y1, x2, y2] in pixels.
+
+        Raises:
+            ColumnError: If no size is known, or a box is more than a pixel outside its image, as one of
+                [x, y, width, height] that was taken for corners.
+        """
+        if self.coordinates is None:
+            return [()] * len(boxes)
+        sizes = image_sizes(columns, len(boxes), self.__name__)
+        for row, (right, size) in enumerate(zip(boxes, sizes, strict=True)):
+            if size is None:
+                continue
+            for box in right or ():
+                try:
+                    check_box(box, size)
+                except ValueError as error:
+                    raise ColumnError(
+                        f"{self.__name__}: row {row} of the column {self.column!r}: {error}"
+                    ) from error
+        return sizes
 
 
 @dataclass(frozen=True, kw_only=True)

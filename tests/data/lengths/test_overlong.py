@@ -160,8 +160,7 @@ def test_template_arguments_are_the_trainers(policy_for):
     assert short < prompt_lengths(dataset, processing)
 
 
-def test_processes_share_the_rows(policy_for, pictures, monkeypatch):
-    monkeypatch.setattr("hf_vlm_rl.data.lengths.overlong.CHUNK", 4)
+def test_processes_share_the_rows(policy_for, pictures):
     processing = policy_for("internvl").processing_class
     dataset = rows_of(mixture("internvl", pictures))
     alone = prompt_lengths(dataset, processing)

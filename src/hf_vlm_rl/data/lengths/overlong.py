@@ -1,25 +1,19 @@
 """How long rows are in tokens, images included, and which are too long: known before training."""
 
 import logging
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import torch
 from datasets import Dataset
-from datasets.utils import tqdm
 
 from ...errors import DataError
-from ..undecoded import need_dataset, undecoded_rows
+from ..undecoded import need_dataset, stored_rows
 from .row_tokens import RowTokens
 from .stand_in import Counter
 
 logger = logging.getLogger(__name__)
-
-# Rows that a worker counts at a time.
-CHUNK = 256
 
 
 @dataclass(frozen=True)
@@ -89,14 +83,17 @@ def prompt_lengths(
     count = RowTokens(
         Counter(processing_class, process_images), completions, dict(chat_template_kwargs or {})
     )
-    starts = range(0, len(dataset), CHUNK)
-    chunks = [range(start, min(start + CHUNK, len(dataset))) for start in starts]
-    lengths: list[int] = []
-    with tqdm(total=len(dataset), desc="counting tokens", delay=2) as bar:
-        for chunk in _counted(dataset, count, chunks, num_proc):
-            lengths += chunk
-            bar.update(len(chunk))
-    return np.array(lengths, dtype=np.int64)
+    counted = stored_rows(dataset).map(
+        lambda row, index: {"tokens": count(index, row)},
+        with_indices=True,
+        remove_columns=dataset.column_names,
+        num_proc=num_proc,
+        keep_in_memory=True,
+        load_from_cache_file=False,
+        new_fingerprint="counted",
+        desc="counting tokens",
+    )
+    return np.array(counted["tokens"], dtype=np.int64)
 
 
 def filter_overlong(
@@ -143,31 +140,3 @@ def filter_overlong(
         return dataset, report
     logger.warning("filter_overlong: %s They are dropped.", report)
     return dataset.select([row for row in range(len(dataset)) if row not in dropped]), report
-
-
-def _counted(
-    dataset: Dataset, count: RowTokens, chunks: list[range], num_proc: int | None
-) -> Iterator[list[int]]:
-    if num_proc is None or num_proc < 2 or len(chunks) < 2:
-        yield from (_count(dataset, count, chunk) for chunk in chunks)
-        return
-    with ProcessPoolExecutor(num_proc, initializer=_start, initargs=(dataset, count)) as pool:
-        yield from pool.map(_work, chunks)
-
-
-# What a worker process counts, set when it starts.
-_jobs: list[tuple[Dataset, RowTokens]] = []
-
-
-def _start(dataset: Dataset, count: RowTokens) -> None:
-    torch.set_num_threads(1)
-    _jobs[:] = [(dataset, count)]
-
-
-def _work(indices: range) -> list[int]:
-    ((dataset, count),) = _jobs
-    return _count(dataset, count, indices)
-
-
-def _count(dataset: Dataset, count: RowTokens, indices: range) -> list[int]:
-    return [count(index, row) for index, row in zip(indices, undecoded_rows(dataset, indices), strict=True)]

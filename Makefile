@@ -5,6 +5,8 @@ BIN = $(VENV)/bin
 TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
 FLOORS = .lanes/floors
+MIDDLE = .lanes/middle
+SETS = src/hf_vlm_rl/constraints
 NEXT = .lanes/next
 SITE = .lanes/site
 # Two workers with a thread each: tiny models gain nothing from more threads.
@@ -27,7 +29,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -37,6 +39,7 @@ help:
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
 	@echo "make floors the lowest versions that pyproject.toml allows, in an environment of their own (floors-all: all tests)"
+	@echo "make middle versions between the lowest and the newest; make sets: all tested sets of versions resolve"
 	@echo "make next   all tests on transformers and TRL as their repositories are now"
 	@echo "make wheel  build an sdist and a wheel, and run the demo from them"
 	@echo "make cards  render the example model cards anew"
@@ -101,13 +104,34 @@ test-families: install
 $(FLOORS)/.installed: $(VENV)/.installed
 	rm -rf $(FLOORS)
 	$(BIN)/uv venv -q --python $(BIN)/python $(FLOORS)
-	$(BIN)/uv pip compile -q --python $(FLOORS)/bin/python --resolution lowest-direct pyproject.toml -o $(FLOORS)/lowest.txt
+	$(BIN)/uv pip compile -q --python $(FLOORS)/bin/python --resolution lowest-direct pyproject.toml \
+		-c $(SETS)/lowest.txt -o $(FLOORS)/lowest.txt
 	$(BIN)/uv pip install -q --python $(FLOORS)/bin/python -r $(FLOORS)/lowest.txt
 	$(BIN)/uv pip install -q --python $(FLOORS)/bin/python -c $(FLOORS)/lowest.txt -e '.[test]'
 	touch $@
 
 floors: $(FLOORS)/.installed
 	$(LOWEST) $(CORE)
+
+# Between lowest and newest: what vLLM 0.33 takes, without vLLM, and with the TRL of the extra `ppo`, which tests need.
+$(MIDDLE)/.installed: $(VENV)/.installed
+	rm -rf $(MIDDLE)
+	$(BIN)/uv venv -q --python $(BIN)/python $(MIDDLE)
+	grep -v '^trl==' $(SETS)/vllm-0.33.txt > $(MIDDLE)/middle.txt
+	$(BIN)/uv pip install -q --python $(MIDDLE)/bin/python -c $(MIDDLE)/middle.txt -e '.[test]'
+	touch $@
+
+middle: $(MIDDLE)/.installed
+	$(subst $(FLOORS),$(MIDDLE),$(LOWEST)) $(CORE)
+
+# Every tested set of versions resolves; nothing is installed. Some mirrors lack the certifi that vLLM 0.33 asks for.
+sets: install
+	@mkdir -p .lanes && echo certifi > .lanes/certifi.txt
+	@for set in $(SETS)/*.txt; do \
+		{ echo .; grep '^vllm==' $$set; } > .lanes/asked.in; \
+		$(BIN)/uv pip compile -q -c $$set --overrides .lanes/certifi.txt .lanes/asked.in -o .lanes/resolved.txt || exit 1; \
+		echo "$$set resolves"; \
+	done
 
 # An hour on two cores; CI runs the core.
 floors-all: $(FLOORS)/.installed

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 
 from .arguments import add_revision, add_trust, hub_arguments
+from .version_sets import nearest_set
 
 # Those that every installation has, and those that change what a trainer or a model does where they are.
 REQUIRED = (
@@ -35,11 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print versions and device, and with --model its family and how its rows share prompts.
+    """Print versions, the nearest tested set of them, and device; with --model how its rows share prompts.
 
     Made to be pasted into a report of an error: no path, user name or token is in it.
     """
-    lines = [*versions(), *devices()]
+    lines = [*versions(), *nearest_set(), *devices()]
     if options.model:
         from PIL import Image
 

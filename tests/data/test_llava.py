@@ -8,7 +8,7 @@ import pytest
 from datasets import Image, List, Value
 
 from hf_vlm_rl.data import load_llava
-from hf_vlm_rl.errors import DataError
+from hf_vlm_rl.errors import DataError, ImageError
 from tests.data.files import IMAGE, NAMES, jsonl, listed, llava, pixels, sizes, text, turn, user
 from tests.images import photo
 
@@ -213,7 +213,7 @@ def test_a_bad_row_of_a_list_is_named_by_its_index(photos, tmp_path):
 
 def test_missing_images_pass_where_they_are_not_looked_for(load):
     dataset = load(llava("<image>", "x", image="dog.png"), check_images=False)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ImageError, match="No such file"):
         dataset[0]
 
 

@@ -76,7 +76,9 @@ def test_an_error_in_training_names_the_file_that_was_cut_off(kind, load, policy
     dataset = load(kind).cast_column("images", UNDECODED)
     file = Path(dataset[1]["images"][1]["path"])
     file.write_bytes(file.read_bytes()[:-3000])
-    with pytest.raises(ImageError, match=rf"Row \d+, image 1: .*{file}.*truncated"):
+    with pytest.raises(
+        ImageError, match=rf"Row \d+, image 1: .*{file}.*truncated.* It is in row 1 of the train_dataset"
+    ):
         train(kind, policy_for(TWO[0]), dataset, tmp_path / "out")
 
 

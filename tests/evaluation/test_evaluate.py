@@ -4,7 +4,7 @@ import statistics
 
 import pytest
 import torch
-from datasets import Dataset, Image
+from datasets import Dataset, Image, List
 from peft import get_peft_model
 
 from hf_vlm_rl.errors import ImageError, RewardError
@@ -171,6 +171,20 @@ def test_an_image_file_that_was_cut_off_is_named_or_counted(shared_policy, tmp_p
     with pytest.raises(ImageError, match=r"^Row 1: cannot be decoded: .*half\.png"):
         evaluate(shared_policy, rows, short, **OPTIONS)
     result = evaluate(shared_policy, rows, short, on_error="skip", **OPTIONS)
+    assert sorted(result.failures) == [1]
+    assert [row.index for row in result.rows] == [0, 2]
+
+
+def test_so_is_one_of_a_stream(shared_policy, tmp_path):
+    paths = [str(tmp_path / name) for name in ("cat.png", "half.png", "cup.png")]
+    for path in paths:
+        photo("cat", (96, 96)).save(path)
+    (tmp_path / "half.png").write_bytes((tmp_path / "cat.png").read_bytes()[:-5000])
+    columns = {"prompt": [user("What?")] * 3, "images": [[path] for path in paths], "answer": ["x"] * 3}
+    stream = Dataset.from_dict(columns).cast_column("images", List(Image())).to_iterable_dataset()
+    with pytest.raises(ImageError, match=r"^Row 1: .*half\.png.*truncated"):
+        evaluate(shared_policy, stream, short, **OPTIONS)
+    result = evaluate(shared_policy, stream, short, on_error="skip", **OPTIONS)
     assert sorted(result.failures) == [1]
     assert [row.index for row in result.rows] == [0, 2]
 

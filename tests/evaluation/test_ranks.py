@@ -1,6 +1,8 @@
 """Two processes: rows are shared under DDP and done by both under FSDP2; an error in one ends both."""
 
 import functools
+import json
+from collections import Counter
 
 import pytest
 
@@ -36,3 +38,30 @@ def test_an_error_in_one_process_is_told_to_the_other(run):
     own = (run("ddp") / "rank-1").read_text()
     assert own.startswith("ImageError: Row 1, image 0: Cannot read")
     assert (run("ddp") / "rank-0").read_text() == f"RuntimeError: The evaluation failed in process 1: {own}"
+
+
+def test_drawn_failures_on_one_process_are_those_of_one_process_alone(run):
+    """Missing, cut off and empty files, rows without a prompt, rewards that fail; datasets and streams."""
+    ranks = [json.loads((run("attacked") / f"rank-{rank}").read_text()) for rank in (0, 1)]
+    ends = Counter()
+    for (alone, *first), (also_alone, *second) in zip(*ranks, strict=True):
+        assert alone == also_alone
+        together = {*first, *second}
+        if alone.startswith("scored: "):
+            assert together == {alone}
+            ends["result"] += 1
+        elif len(together) == 1:  # both see the same: no row was evaluated
+            assert together == {alone}
+            ends["same error"] += 1
+        else:  # each has its own, or it is told the other's
+            told = [said for said in together if said.startswith("RuntimeError: The evaluation failed in")]
+            own = together.difference(told)
+            assert all(any(said.endswith(error) for error in own) for said in told)
+            assert type_of(alone) in map(type_of, own)
+            ends["told" if told else "each its own"] += 1
+    assert ends["result"] >= 4, ends
+    assert ends["told"] >= 2, ends
+
+
+def type_of(error):
+    return error.partition(":")[0]

@@ -4,12 +4,15 @@ import warnings
 
 import pytest
 import torch
-from datasets import Dataset
+import trl
+from datasets import Dataset, Image, List
+from packaging.version import Version
 from transformers import AutoModelForImageTextToText, GenerationConfig
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.processing.conversation import fill_images
+from tests.data.stock import train
 from tests.trainers.ids_runs import RUNS, carried, conversations, prompts, trainer_of
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, dpo, grpo, said, sft, square, user
 
@@ -185,6 +188,41 @@ def test_a_column_of_images_by_another_name_is_refused(made, policy_for, tmp_pat
     with pytest.raises(ImageError, match=r"has images in \['img'\]: it would train without images"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+def named_img(images) -> Dataset:
+    rows = Dataset.from_list([{"prompt": user("What is it?"), "img": image} for image in images])
+    return rows.cast_column("img", Image())
+
+
+def encoded(name: str) -> dict:
+    return Image().encode_example(square(name))
+
+
+def test_a_stream_with_a_column_of_images_by_another_name_is_refused(policy_for, tmp_path):
+    if Version(trl.__version__) < Version("1.12"):
+        pytest.skip("GRPOTrainer of TRL 1.0 refuses streams")
+    stream = named_img([None, *[encoded("cat")] * 7]).to_iterable_dataset()
+    with pytest.raises(ImageError, match=r"has images in \['img'\]: it would train without images"):
+        train("GRPO", policy_for(FAMILY), stream, tmp_path)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+@pytest.mark.parametrize("empty", [None, [None]], ids=str)
+def test_a_column_by_another_name_without_any_image_trains(empty, streamed, policy_for, tmp_path):
+    if streamed and Version(trl.__version__) < Version("1.12"):
+        pytest.skip("GRPOTrainer of TRL 1.0 refuses streams")
+    rows = Dataset.from_list([{"prompt": user("What is it?"), "img": empty}] * 8)
+    rows = rows.cast_column("img", Image() if empty is None else List(Image()))
+    steps = train("GRPO", policy_for(FAMILY), rows.to_iterable_dataset() if streamed else rows, tmp_path)
+    assert len(steps) == 2
+
+
+def test_looking_for_a_column_of_images_decodes_none(policy_for, tmp_path):
+    images = [encoded("cat") for _ in range(8)]
+    images[-1]["bytes"] = images[-1]["bytes"][:-1000]  # of a row that no step would read
+    with pytest.raises(ImageError, match=r"has images in \['img'\]: it would train without images"):
+        train("GRPO", policy_for(FAMILY), named_img(images), tmp_path)
 
 
 @pytest.mark.parametrize("images", [True, False])

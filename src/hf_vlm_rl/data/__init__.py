@@ -7,6 +7,8 @@ from .._lazy import loaded_on_use
 # Loaded on first use: `datasets` takes a second to import.
 if TYPE_CHECKING:
     from ..errors import DataError as DataError
+    from .checked_image import CheckedImage as CheckedImage
+    from .checked_image import checked_images as checked_images
     from .hf_dataset import from_dataset as from_dataset
     from .image_folder import load_image_folder as load_image_folder
     from .lengths.overlong import OverlongReport as OverlongReport

@@ -1,7 +1,7 @@
 """Rows of a dataset with their images as they are stored: as paths or encoded bytes, not as pixels."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from datasets import Dataset, Features, Image, LargeList, List
@@ -27,13 +27,23 @@ def stored_rows(dataset: Dataset) -> Dataset:
 
 def undecoded(feature: Any) -> Any:
     """A feature whose images, however deep, come as they are stored."""
+    return with_images(feature, lambda image: Image(mode=image.mode, decode=False))
+
+
+def with_images(feature: Any, image_type: Callable[[Image], Image]) -> Any:
+    """A feature with other types of its images, however deep they are.
+
+    Args:
+        feature: A feature of `datasets`.
+        image_type: Gives the new type for the present one.
+    """
     if isinstance(feature, Image):
-        return Image(mode=feature.mode, decode=False)
+        return image_type(feature)
     if isinstance(feature, Mapping):
-        return {name: undecoded(field) for name, field in feature.items()}
+        return {name: with_images(field, image_type) for name, field in feature.items()}
     if isinstance(feature, List | LargeList):
         changed = copy.copy(feature)
-        changed.feature = undecoded(feature.feature)
+        changed.feature = with_images(feature.feature, image_type)
         return changed
     return feature
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from peft import PeftModel
 from tqdm.auto import tqdm
 
+from ..data.checked_image import rows_or_errors
 from ..data.undecoded import stored_images, stored_rows
 from ..errors import ImageError
 from ..loading.adapters.effect import adapters_disabled, check_base
@@ -271,7 +272,12 @@ def windows(dataset: Iterable[Mapping[str, Any]], size: int) -> Iterator[list[tu
 
     In the place of a row that `datasets` cannot decode there is the error.
     """
-    rows = _read_one_by_one(dataset) if isinstance(dataset, Dataset) else enumerate(dataset)
+    rows: Iterator[tuple[int, Any]] = enumerate(dataset)
+    if isinstance(dataset, Dataset):
+        rows = _read_one_by_one(dataset)
+    elif isinstance(dataset, IterableDataset) and dataset.features:
+        read = enumerate(rows_or_errors(dataset))
+        rows = ((index, row.at_row(index) if isinstance(row, ImageError) else row) for index, row in read)
     while window := list(itertools.islice(rows, size)):
         yield window
 
@@ -280,7 +286,9 @@ def _read_one_by_one(dataset: Dataset) -> Iterator[tuple[int, Mapping[str, Any] 
     for index in range(len(dataset)):
         try:
             yield index, dataset[index]
-        except (OSError, SyntaxError, ValueError) as error:  # what PIL's formats raise
+        except ImageError as error:
+            yield index, error.at_row(index)
+        except Exception as error:  # PIL's formats raise whatever their parsers meet
             row = stored_rows(dataset)[index]
             stored = filter(is_stored, stored_images(dataset.features, row))
             files = [image["path"] for image in stored if image["path"]]

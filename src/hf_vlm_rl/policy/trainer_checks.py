@@ -7,9 +7,10 @@ from torch import nn
 
 from .._retype import Retyped
 from ..errors import ImageError, TicketError
-from ..processing.callers import IMAGE_COLUMNS, calling_batch, calling_trainer, image_columns
+from ..processing.callers import calling_batch, calling_trainer
 from ..processing.ids.texts import HOW_TO
 from ..processing.ids.tokenizer import IdsTokenizer
+from ..processing.stored_rows import IMAGE_COLUMNS, first_rows, image_columns
 from ..processing.tokenizer import VLMTokenizer
 
 # In a dataset with a column of images, so many rows are searched for images inside their ids.
@@ -85,20 +86,19 @@ def check_columns(placeholder: int) -> None:
     trainer = calling_trainer()
     dataset: Any = getattr(trainer, "train_dataset", None)
     names = image_columns(dataset)
-    if not names or not hasattr(dataset, "select"):  # nobody can look ahead in a stream
+    if not names:
         return
-    rows = list(dataset.select(range(min(ROWS, len(dataset)))))
-    rows = [row for row in rows if any(row[name] for name in names)]
-    if not rows or any(placeholder in ids for row in rows for ids in _ids(row)):
-        return
-    kind = type(trainer).__name__
-    if any(_ids(row) for row in rows):
-        fault = f"{kind} made ids of texts alone"
-    elif (columns := _reads(trainer)) is not None and not names & set(columns):
+    kind, fault = type(trainer).__name__, None
+    if (columns := _reads(trainer)) is not None and not names & set(columns):
         fault = f"{kind} reads no column of images"
     elif not isinstance(getattr(trainer, "processing_class", None), Retyped):
         fault = f"The processing class of {kind} is not the policy's"
-    else:
+    elif not hasattr(dataset, "select"):  # a stream, whose rows would have to be read again
+        return
+    rows = [row for row in first_rows(dataset, ROWS) if any(_has_images(row.get(name)) for name in names)]
+    if any(_ids(row) for row in rows):
+        fault = f"{kind} made ids of texts alone"
+    if fault is None or not rows or any(placeholder in ids for row in rows for ids in _ids(row)):
         return
     raise ImageError(
         f"{fault}, and the dataset has images in {sorted(names)}: it would train without images. Expected a "
@@ -130,7 +130,7 @@ def _rows(column: Any) -> list:
 
 def _has_images(images: Any) -> bool:
     """Whether a row's cell, a list of images or one, has any."""
-    return bool(images) if isinstance(images, list | tuple) else images is not None
+    return any(image is not None for image in (images if isinstance(images, list | tuple) else [images]))
 
 
 def _reads(trainer: Any) -> list[str] | None:

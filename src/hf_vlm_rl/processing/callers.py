@@ -10,10 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .stored_rows import image_columns, row_of
+
 if TYPE_CHECKING:
+    from datasets import Dataset
     from transformers import Trainer
 
-IMAGE_COLUMNS = ("image", "images")
 # Settings of a trainer that send its ids to a server.
 SERVERS = ("use_vllm", "use_teacher_server", "teacher_model_server_url")
 
@@ -41,20 +43,15 @@ def columns_of_images(trainer: Any) -> list[str]:
     return sorted({name for dataset in datasets for name in image_columns(dataset)})
 
 
-def image_columns(dataset: Any) -> set[str]:
-    """Names of a dataset's columns of images: those that TRL calls so, and those whose type is an image's."""
-    # Lists of rows, and dicts of several evaluation sets, have no columns; streams may have no features.
-    names = set(getattr(dataset, "column_names", None) or []) & set(IMAGE_COLUMNS)
-    features = getattr(dataset, "features", None) or {}
-    return names | {name for name, feature in features.items() if _is_image(feature)}
-
-
-def _is_image(feature: Any) -> bool:
-    """Whether a feature of `datasets` is an image or a list of images."""
-    from datasets import Image  # takes a second to import, and whoever has features has it
-
-    inner = getattr(feature, "feature", None)  # of lists
-    return isinstance(feature, Image) or (inner is not None and _is_image(inner))
+def place_of(image: Any) -> str:
+    """Where the calling trainer's datasets have an image, as the end of a message; "" if none has it."""
+    trainer = calling_trainer()
+    for name in ("train_dataset", "eval_dataset") if trainer is not None else ():
+        dataset = getattr(trainer, name, None)  # or a stream, or several
+        row = row_of(dataset, image) if hasattr(dataset, "select") else None
+        if row is not None:
+            return f" It is in row {row} of the {name}."
+    return ""
 
 
 def server_setting(trainer: Any) -> str | None:
@@ -108,6 +105,13 @@ def _has_image(messages: Sequence[Mapping]) -> bool:
     return any(block.get("type") in kinds for message in messages for block in message.get("content") or [])
 
 
+def dataset_being_read() -> "Dataset | None":
+    """The `Dataset` that one of the calling frames takes a row of; None if there is none."""
+    from datasets import Dataset  # takes a second to import, and whoever decodes its images has it
+
+    return next((values["self"] for values in _frames() if isinstance(values.get("self"), Dataset)), None)
+
+
 def _frames_of_trainers() -> Iterator[tuple["Trainer", Mapping[str, Any]]]:
     """The calling trainer with the local values of each of its methods that is running, innermost first."""
     # Where transformers' trainers were not imported, none can call, and importing them takes seconds.
@@ -115,14 +119,20 @@ def _frames_of_trainers() -> Iterator[tuple["Trainer", Mapping[str, Any]]]:
         return
     from transformers import Trainer, TrainerCallback
 
+    for values in _frames():
+        caller = values.get("self")
+        if isinstance(caller, TrainerCallback):
+            return
+        if isinstance(caller, Trainer):
+            yield caller, values
+
+
+def _frames() -> Iterator[Mapping[str, Any]]:
+    """The local values of each function that is running, innermost first."""
     frame: FrameType | None = inspect.currentframe()
     try:
         while frame is not None:
-            caller = frame.f_locals.get("self")
-            if isinstance(caller, TrainerCallback):
-                return
-            if isinstance(caller, Trainer):
-                yield caller, frame.f_locals
+            yield frame.f_locals
             frame = frame.f_back
     finally:
         del frame  # a frame that refers to itself would keep its locals alive

@@ -7,6 +7,7 @@ from typing import Any
 import PIL.Image
 
 from ..errors import ImageError
+from .callers import place_of
 from .images.options import note_options, options_of, with_image_options
 from .images.reference import as_list, is_image_list
 from .videos.native import Videos
@@ -192,4 +193,5 @@ def _load(
             return VideoTicket(store_video(image), image.beside)
         return note_options(load_rgb(image), options_of(with_image_options(image, options)))
     except ImageError as error:
-        raise ImageError(str(error), row, f"{'video' if video else 'image'} {index}") from error
+        place = f"{'video' if video else 'image'} {index}"
+        raise ImageError(f"{error}{'' if video else place_of(image)}", row, place) from error

@@ -7,9 +7,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from datasets import Features, Image, List, Value
+from datasets import Features, List, Value
 
 from ...errors import DataError
+from ..checked_image import CheckedImage
 
 # A kind is a string, ("list", kind) or ("struct", {name: kind}).
 Kind = Any
@@ -24,7 +25,7 @@ MESSAGES = List(
     }
 )
 # Without a mode: the native image processor converts to RGB, and lays transparent images on white.
-IMAGES = List(Image())
+IMAGES = List(CheckedImage())
 _SCALARS = {
     "null": "null",
     "bool": "bool",

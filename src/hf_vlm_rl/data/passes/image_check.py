@@ -1,6 +1,5 @@
 """Images in rows as `datasets.Image` stores them, and whether their files are there."""
 
-import importlib.util
 import io
 import os
 from collections.abc import Iterable, Mapping
@@ -62,7 +61,7 @@ class ImageRoot:
 
 
 class ImageCheck:
-    """Looks whether image files are there, each path once, and addresses have a client; the next looks anew.
+    """Looks whether image files are there, each path once; the next looks anew.
 
     Args:
         exist: Look for the files.
@@ -88,8 +87,6 @@ class ImageCheck:
     def _fault(self, image: Reference) -> str | None:
         if path := _file(image):
             return _unreadable(path) if self.verify else _missing(path)
-        if image["bytes"] is None:
-            return _unfetchable()
         if self.verify and image["bytes"] is not None:
             return _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
         return None
@@ -98,16 +95,6 @@ class ImageCheck:
 def _file(reference: Reference) -> str | None:
     path = reference["path"]
     return None if path is None or is_url(path) else path
-
-
-def _unfetchable() -> str | None:
-    if importlib.util.find_spec("aiohttp") is None:
-        return (
-            "the image is at an http(s) address, and `datasets`, which fetches it when the row is read, "
-            "needs aiohttp: pip install 'hf-vlm-rl[urls]', or download the images (check_images=False does "
-            "not look)"
-        )
-    return None
 
 
 @lru_cache(_SEEN)

@@ -10,9 +10,10 @@ from typing import Any
 
 import datasets
 import pyarrow as pa
-from datasets import Dataset
+from datasets import Dataset, Features
 from datasets.builder import Key
 
+from ..checked_image import checked
 from .first_pass import BATCH, Part, Plan, plan
 from .options import Options
 
@@ -31,6 +32,7 @@ def build(parts: list[Part], options: Options) -> Dataset:
     builder = RowsBuilder(config_id=f"{name}-{_key(parts, planned)}", parts=parts, options=options)
     builder.config.planned = planned
     builder.download_and_prepare()
+    builder.info.features = Features(checked(builder.info.features))  # the cache has `Image`
     return builder.as_dataset(split="train")
 
 

@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...errors import ImageError
-from ..callers import IMAGE_COLUMNS
 from ..conversation import fill_images, normalize
 from ..images.options import with_image_options
 from ..images.reference import column_images
 from ..images.store import ImageStore
+from ..stored_rows import IMAGE_COLUMNS
 
 NO_VIDEOS = (
     "Texts carry images alone. Expected text and image blocks; videos go to trainers of encode_prompt, and "

@@ -157,8 +157,9 @@ def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
             f"PIL.Image.MAX_IMAGE_PIXELS and {PIXELS_VARIABLE}."
         ) from error
     except Exception as error:  # as in `load_rgb`
+        why = str(error).partition(" <")[0]  # PIL names our buffer, whose address says nothing
         raise ImageError(
-            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({error}). Expected {ACCEPTED}, "
+            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({why}). Expected {ACCEPTED}, "
             f"encoded as one of {', '.join(FORMATS)}."
         ) from error
 

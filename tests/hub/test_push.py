@@ -1,14 +1,19 @@
 """What a push leaves on the Hub, by the true client against a server on this machine."""
 
 import json
+import random
 import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import yaml
 from huggingface_hub import ModelCard, metadata_load
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import load as load_safetensors
+from safetensors.torch import load_file, save_file
 
+from hf_vlm_rl import PushError
 from hf_vlm_rl.hub import push_adapter, push_folder, save_adapter
 from hf_vlm_rl.hub.base_model import recorded
 from hf_vlm_rl.hub.cards import Evaluation
@@ -302,6 +307,46 @@ def test_pushes_to_two_repositories_at_the_same_time_do_not_disturb_each_other(h
     assert hub.files("alice/a").keys() == hub.files("alice/b").keys()
     assert "alice/a" in hub.files("alice/a")["README.md"].decode()
     assert "alice/b" in hub.files("alice/b")["README.md"].decode()
+
+
+@pytest.mark.slow
+def test_drawn_pushes_at_once_to_one_repository_leave_one_of_them_whole(hub, trainer, card, tmp_path):
+    """Of two or three at once, each commits all its files or says why not; the last commit is one push's."""
+    ends = Counter()
+    for case in range(12):
+        drawn = random.Random(case)
+        name, folders = f"alice/race{case}", []
+        for number in range(drawn.choice([2, 3])):
+            folders.append(tmp_path / f"{case}-{number}")
+            save_adapter(trainer, folders[-1], card=card)
+            weights = folders[-1] / "adapter_model.safetensors"
+            save_file({key: value + number for key, value in load_file(weights).items()}, weights)
+        before = [
+            {path.name: path.read_bytes() for path in folder.glob("*.safetensors")} for folder in folders
+        ]
+        if drawn.random() < 0.5:
+            hub.add(name, {"adapter_model.safetensors": b"older"})
+        together = threading.Barrier(len(folders))
+
+        def push_one(folder, name=name, together=together):
+            together.wait()
+            try:
+                push_folder(folder, name, token=ALICE)
+            except PushError as error:
+                return str(error)
+            return None
+
+        with ThreadPoolExecutor(len(folders)) as pool:
+            said = list(pool.map(push_one, folders))
+        pushed = hub.files(name)["adapter_model.safetensors"]
+        assert pushed in [
+            files["adapter_model.safetensors"] for files, why in zip(before, said, strict=True) if not why
+        ]
+        assert all("at the same time" in why for why in said if why), said
+        assert problems(hub.files(name)["README.md"].decode()) == []
+        assert [(folder / "adapter_model.safetensors").read_bytes() for folder in folders] == before
+        ends.update("committed" if why is None else "refused" for why in said)
+    assert ends["committed"] >= 12, ends
 
 
 def test_a_push_that_another_one_overtakes_is_refused_and_nothing_is_lost(push, hub):

@@ -2,6 +2,7 @@
 
 import argparse
 import importlib.util
+from pathlib import Path
 from typing import Any
 
 from .arguments import add_device, at_least, device_name
@@ -90,7 +91,7 @@ def question_page(model: Any, name: str, **generation_kwargs: Any) -> Any:
 
     def answer(path: str | None, question: str) -> list:
         try:
-            image = None if path is None else load_rgb(path)
+            image = None if path is None else load_rgb(Path(path))
             answers = side_by_side(model, question, image, **generation_kwargs)
         except (ImageError, ValueError) as error:
             raise gradio.Error(str(error), print_exception=False) from error
@@ -103,7 +104,9 @@ def question_page(model: Any, name: str, **generation_kwargs: Any) -> Any:
     with gradio.Blocks(title=f"{name} and its base", analytics_enabled=False) as page:
         gradio.Markdown(f"# An adapter and its base\n\n`{name}`")
         with gradio.Row():
-            image = gradio.Image(type="filepath", sources=["upload", "clipboard"], label="Image", height=320)
+            image = gradio.Image(sources=["upload", "clipboard"], label="Image", height=320)
+            # Gradio would open it, with all formats of Pillow, and write one that is not RGB anew.
+            image.preprocess = _uploaded
             with gradio.Column():
                 question = gradio.Textbox(label="Question", lines=3)
                 button = gradio.Button("Ask", variant="primary")
@@ -116,3 +119,8 @@ def question_page(model: Any, name: str, **generation_kwargs: Any) -> Any:
         for event in (button.click, question.submit):
             event(answer, [image, question], outputs)
     return page
+
+
+def _uploaded(payload: Any) -> str | None:
+    """The path of an image, which gradio has checked to be inside its own folder of uploads."""
+    return None if payload is None else payload.path or ""

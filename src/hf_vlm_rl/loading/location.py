@@ -57,6 +57,11 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_location(source)
     config, _ = PreTrainedConfig.get_config_dict(source, **located)
+    if isinstance(config.get("model_type", ""), list | dict | int | float):
+        raise CheckpointError(
+            f"config.json of {source!r} has the model_type {config['model_type']!r}. Expected a name, "
+            "such as 'qwen3_vl'; download the checkpoint again."
+        )
     if "model_type" in config:
         return config
     adapter = cached_file(source, ADAPTER_CONFIG_NAME, **located, _raise_exceptions_for_missing_entries=False)

@@ -2,6 +2,8 @@
 
 import io
 import os
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 import pytest
@@ -263,3 +265,26 @@ def test_a_file_whose_frames_were_swept_from_the_disk_is_decoded_again(processin
     assert stored(processing, video=encoded("cat"), fps=2) == video
     assert processing.image_store.holds(video)
     assert len(pixels(processing, video)) == 6
+
+
+def test_a_video_at_an_address_is_fetched_again(processing_for, monkeypatch):
+    """What an address answers may change; the same answer has the same ticket."""
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    answers = [encoded("astronaut"), encoded("astronaut"), encoded("coffee")]
+
+    class Changing(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(answers.pop(0))
+
+        def log_message(self, *_):
+            pass
+
+    processing = processing_for("qwen2_5_vl")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Changing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_address[1]}/clip.mp4"
+        first, same, other = (tickets_of(processing, video=address, num_frames=4) for _ in range(3))
+        server.shutdown()
+    assert first == same != other

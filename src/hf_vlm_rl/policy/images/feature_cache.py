@@ -85,11 +85,11 @@ class FeatureCache:
         Returns:
             `made`, as it came.
         """
-        self.encoded += len(made)
-        if self._state is None or generation != self._generation:
-            return made
-        for ticket, features in made.items():
-            if features.nbytes <= self.limit_bytes:
-                # A copy: a view would keep the features of its whole batch alive.
-                self._features.put(ticket, features.clone())
+        with self._lock:  # no other state may come between the comparison and the last feature
+            self.encoded += len(made)
+            kept = made if self._state is not None and generation == self._generation else {}
+            for ticket, features in kept.items():
+                if features.nbytes <= self.limit_bytes:
+                    # A copy: a view would keep the features of its whole batch alive.
+                    self._features.put(ticket, features.clone())
         return made

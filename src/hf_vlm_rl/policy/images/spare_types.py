@@ -36,7 +36,8 @@ def without_spare_types(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]
 
 
 def _check_spare(backbone: Any, name: str, kwargs: Mapping[str, Any]) -> None:
-    types, ids = torch.as_tensor(kwargs[name]), kwargs.get("input_ids")
+    ids = kwargs.get("input_ids")
+    types = torch.as_tensor(kwargs[name], device=None if ids is None else ids.device)
     informative = types != 0
     if ids is not None and ids.shape == types.shape:
         informative &= (ids != backbone.processing_class.state.placeholder_id) | (types != 1)

@@ -43,7 +43,9 @@ class Clip(Protocol):
 
 
 def identity(video: Video) -> tuple | None:
-    """A key that tells a video's file from other files, without decoding; None for frames in memory.
+    """A key that tells a video's file from other files, without decoding.
+
+    None for frames in memory, and for an address: what it answers may change.
 
     Raises:
         ImageError: If there is no such file.
@@ -55,7 +57,7 @@ def identity(video: Video) -> tuple | None:
         return "bytes", content_hash(reference["bytes"]), len(reference["bytes"])
     path = reference["path"]
     if is_url(path):
-        return "url", path
+        return None
     try:
         status = os.stat(path)
     except (OSError, ValueError) as error:

@@ -138,7 +138,7 @@ def truncated(folder, how):
     picture = folder / "pictures" / "cat.png"
     picture.write_bytes(picture.read_bytes()[:-3000])
     if how == "loader":
-        return load_messages(file, cache_dir=folder / "cache"), picture
+        return load_messages(file), picture
     pictures = [[str(folder / "pictures" / name)] for name in ("woman.png", "cat.png", "cup.png")]
     plain = Dataset.from_dict(
         {"prompt": [user("What?")] * 3, "images": pictures},
@@ -167,7 +167,7 @@ def test_so_does_that_of_a_trainer_that_maps_its_rows(kind, policy_for, tmp_path
     from hf_vlm_rl.data import load_messages
     from tests.data.stock import KINDS
 
-    dataset = load_messages(messages(tmp_path, *KINDS[kind][0]), cache_dir=tmp_path / "cache")
+    dataset = load_messages(messages(tmp_path, *KINDS[kind][0]))
     picture = tmp_path / "pictures" / "cat.png"
     picture.write_bytes(picture.read_bytes()[:-3000])
     with pytest.raises(ImageError, match=rf"^Row 1: .*{picture}.*truncated"):

@@ -80,11 +80,7 @@ class FeatureCache:
         return {ticket: features for ticket, features in held.items() if features is not None}, generation
 
     def store(self, made: dict[int, Features], generation: int) -> dict[int, Features]:
-        """Count newly encoded images; keep their features unless `lookup` has seen another state since.
-
-        Returns:
-            `made`, as it came.
-        """
+        """Count and return newly encoded images; keep them unless `lookup` has seen another state since."""
         with self._lock:  # no other state may come between the comparison and the last feature
             self.encoded += len(made)
             kept = made if self._state is not None and generation == self._generation else {}

@@ -71,10 +71,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
 
 
 def device_name(given: str | None) -> str:
-    """The device that `--device` names.
-
-    Args:
-        given: Its value; None is an accelerator if there is one, else the CPU.
+    """The device that `--device` names; without it an accelerator if there is one, else the CPU.
 
     Raises:
         ValueError: If torch has no such device here.
@@ -101,12 +98,7 @@ def hub_arguments(options: argparse.Namespace) -> dict[str, Any]:
 def in_flags(message: str, usage: str) -> str:
     """A message of the Python functions, with a command's flags in place of their keyword arguments.
 
-    Args:
-        message: Such as `Pass base_model="user/base"`.
-        usage: The command's usage, which lists its flags.
-
-    Returns:
-        Such as `Pass --base-model user/base`.
+    `base_model="user/base"` becomes `--base-model user/base` if the command's usage lists that flag.
     """
     flags = {flag[2:].replace("-", "_"): flag for flag in re.findall(r"--[a-z][a-z-]*", usage)}
     keyword = rf"\b({'|'.join(flags)})=(True\b|'[^']*'|\"[^\"]*\"|)"

@@ -43,12 +43,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:
-    """What there is to say of a model, as pairs of name and value.
-
-    Args:
-        source: Hub id or directory.
-        image: A PIL image in RGB, whose tokens are counted.
-        located: `revision`, `token`, `cache_dir`, ...
+    """What there is to say of a model, as pairs of name and value; tokens of an RGB `image` are counted.
 
     Raises:
         UnsupportedModelError: If it is no vision-language model.
@@ -103,9 +98,7 @@ def _lora(policy: Any) -> str:
 def comparison(source: str, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:
     """How far a policy is off its stock model on a few small images, as pairs of name and value.
 
-    Args:
-        source: Hub id or directory, whose weights are loaded in their own dtype.
-        located: `revision`, `token`, `cache_dir`, ...
+    The weights are loaded in their own dtype.
 
     Raises:
         SelfCheckError: If they differ by more than rounding.

@@ -36,14 +36,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line.
-
-    Args:
-        argv: Arguments without the program's name. Default: those of the process.
-
-    Returns:
-        The exit status.
-    """
+    """Run a command line, by default that of the process, and give its exit status."""
     parser = build_parser()
     if "_ARGCOMPLETE" in os.environ:  # a shell asks what may come next
         import argcomplete

@@ -98,10 +98,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def reward_function(name: str) -> Callable:
-    """The reward function that a name stands for.
-
-    Args:
-        name: One of `hf_vlm_rl.rewards`, or `module:function`.
+    """The reward function that a name stands for: one of `hf_vlm_rl.rewards`, or `module:function`.
 
     Raises:
         ValueError: If there is none.

@@ -53,14 +53,9 @@ def run(options: argparse.Namespace) -> None:
 
 
 def serve(page: Any, **launch_options: Any) -> str:
-    """Serve a page to this machine alone; it loads nothing from others.
+    """Serve a `gradio.Blocks` to this machine alone and give its address; it loads nothing from others.
 
-    Args:
-        page: A `gradio.Blocks`.
-        **launch_options: As for its `launch`, which waits until the page is closed.
-
-    Returns:
-        The page's address.
+    The options are for its `launch`, which waits until the page is closed.
     """
     import gradio
 
@@ -73,16 +68,7 @@ def serve(page: Any, **launch_options: Any) -> str:
 
 
 def question_page(model: Any, name: str, **generation_kwargs: Any) -> Any:
-    """The page: an image and a question, and what the base and the adapter answer.
-
-    Args:
-        model: What `AutoVLMPolicy.from_pretrained` gives for an adapter.
-        name: The adapter's, for the heading.
-        **generation_kwargs: As for `generate`.
-
-    Returns:
-        A `gradio.Blocks` for `serve`.
-    """
+    """The `gradio.Blocks` that asks for an image and a question, and shows what base and adapter answer."""
     import gradio
 
     from ..errors import ImageError

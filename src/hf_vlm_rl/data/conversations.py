@@ -121,9 +121,7 @@ class Turns:
     def place(self, images: Sequence[Reference]) -> list[Reference]:
         """The images of the row in the order of their blocks.
 
-        Args:
-            images: From the row's column. Without any block for an image they go before the first text
-                of the first user.
+        Without any block for an image, those of the row's column go before the first text of the first user.
 
         Raises:
             DataError: If there is not one image per empty block.
@@ -175,12 +173,7 @@ class Turns:
 
 @dataclass(frozen=True)
 class ConversationReader:
-    """What readers of records with conversations share.
-
-    Attributes:
-        folder: Absolute; paths of images are relative to it.
-        options: What the rows are made of.
-    """
+    """What readers of conversations share; paths of images are relative to `folder`, which is absolute."""
 
     folder: str
     options: Options
@@ -203,11 +196,6 @@ class ConversationReader:
 
         They begin with a system message: their own, the record's field `system`, as LLaMA-Factory means it
         (an empty one says nothing), or that of the options.
-
-        Args:
-            messages: What the field holds.
-            record: The row.
-            name: Of the field, for messages of errors.
 
         Raises:
             DataError: If it is no list of messages, or the field `system` is no string or not the only

@@ -20,13 +20,8 @@ from .undecoded import undecoded
 class Mapped:
     """Makes a row of another dataset's row.
 
-    Attributes:
-        prompt: A column, or a template.
-        images: Columns.
-        answer: A column, a template, or None.
-        answers: Columns of messages or strings, by the name that they get.
-        reader: Of messages and images.
-        classes: Names of what the answer's column numbers; None if it is no `ClassLabel`.
+    `prompt` and `answer` are columns or templates, `answers` columns by the name that they get. `classes` are
+    the names of what the answer's column numbers; None if it is no `ClassLabel`.
     """
 
     prompt: str

@@ -25,13 +25,7 @@ _IGNORED = (".", "Thumbs.db", "desktop.ini")  # beginnings of names
 def _records(root: str, files: Sequence[str], question: str) -> Iterator[Record]:
     """The files below a folder, as records of LLaVA's form: an image, what is asked about it and its class.
 
-    Args:
-        root: Absolute.
-        files: Relative to it, in order.
-        question: As it is asked.
-
-    Yields:
-        A record of each file; a DataError for what is no image, or in no class.
+    A DataError stands for what is no image, or in no class. `files` are relative to `root`, and in order.
     """
     readable = suffixes()
     for file in files:

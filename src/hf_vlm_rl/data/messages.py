@@ -24,8 +24,7 @@ READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", 
 class MessagesReader(ConversationReader):
     """Rows of records with messages.
 
-    Attributes:
-        form: "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
+    `form` is "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
     """
 
     form: str

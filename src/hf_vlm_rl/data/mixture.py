@@ -30,9 +30,7 @@ KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 class Sample:
     """`first:N`, `end:N` or `random:N`; N a number of rows or a percentage, such as `10%`.
 
-    Attributes:
-        text: What was written, without spaces.
-        seed: For `random`: the mixture's, and the number of the entry.
+    The seed of `random` is the mixture's, and the number of the entry.
 
     Raises:
         DataError: If it is none of these.

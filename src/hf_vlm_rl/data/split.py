@@ -104,12 +104,10 @@ def _wanted(validation: float | int, rows: int) -> int:
 
 
 def _about(wanted: int, groups: list[list[int]]) -> list[list[int]]:
-    """Some, not all, of the groups, with about `wanted` rows.
+    """Some, not all, of the groups, with about `wanted` rows: 1 to half of those in all groups.
 
-    Args:
-        wanted: Rows; at least 1, at most half of those in all groups.
-        groups: Two or more, in random order: those that still fit are taken, and the smallest of the others
-            if that comes nearer.
+    The groups, two or more, are in random order: those that still fit are taken, and the smallest of the
+    others if that comes nearer.
     """
     taken, others = [], []
     for group in groups:
@@ -155,14 +153,10 @@ def _canonical(value: Any) -> str:
 
 
 def image_hash(image: Any) -> bytes:
-    """Which images are the same: those whose files have the same bytes.
+    """16 bytes that say which images are the same: those whose files have the same bytes.
 
-    Args:
-        image: As datasets store it: a path, a `file://`, `data:` or http(s) URL (which counts by its
-            address), encoded bytes, or a {"bytes", "path"} dict.
-
-    Returns:
-        16 bytes.
+    An image is as datasets store it: a path, a `file://`, `data:` or http(s) URL (which counts by its
+    address), encoded bytes, or a {"bytes", "path"} dict.
 
     Raises:
         DataError: If its file cannot be read, or it is something else.

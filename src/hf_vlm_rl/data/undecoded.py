@@ -14,11 +14,7 @@ MESSAGES = ("prompt", "messages", "completion", "chosen", "rejected")
 
 
 def stored_rows(dataset: Dataset) -> Dataset:
-    """A dataset whose rows have every `datasets.Image` as its {"bytes", "path"}.
-
-    Args:
-        dataset: Rows; a format set on it (`with_format`) is passed over.
-    """
+    """A dataset with every `datasets.Image` as its {"bytes", "path"}; a set format is passed over."""
     dataset = dataset.with_format(None)  # a copy with information of its own
     # `cast_column` would write columns of lists to the cache, although their storage stays what it is.
     dataset.info.features = Features({name: undecoded(each) for name, each in dataset.features.items()})

@@ -105,13 +105,7 @@ def bootstrap(values: np.ndarray, confidence: float = 0.95) -> Estimate:
 
 
 def pass_at(k: int, n: int, right: int) -> float:
-    """Chance that at least one of k completions is right, by `right` of n sampled ones; unbiased.
-
-    Args:
-        k: 1 to n.
-        n: Completions of the prompt.
-        right: Right ones among them.
-    """
+    """Chance that at least one of k <= n completions is right, by `right` of n sampled ones; unbiased."""
     return 1 - math.comb(n - right, k) / math.comb(n, k)
 
 

@@ -32,17 +32,9 @@ class Completion:
 def complete(
     policy: Any, prompts: Sequence[Encoded], copies: int, batch_size: int, options: Mapping[str, Any]
 ) -> list[list[Completion]]:
-    """Generate completions for encoded prompts, the longest prompts first.
+    """Generate `copies` completions of each of N encoded prompts, the longest prompts first.
 
-    Args:
-        policy: An `AutoVLMPolicy`, or a `PeftModel` around one, in evaluation mode.
-        prompts: N encoded prompts.
-        copies: Completions of each prompt.
-        batch_size: Completions at once.
-        options: For `generate`.
-
-    Returns:
-        N lists of `copies` completions.
+    The policy, or the `PeftModel` around one, is in evaluation mode. The options are for `generate`.
     """
     # The longest first: what does not fit into memory fails at once.
     order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row].input_ids))

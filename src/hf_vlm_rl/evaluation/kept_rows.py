@@ -32,11 +32,7 @@ class EvaluatedRow:
 
 
 def reference_texts(columns: Mapping[str, Any]) -> dict[str, str]:
-    """A row's columns as text, those aside that are images, None or have no JSON.
-
-    Args:
-        columns: What reward functions get of the row.
-    """
+    """A row's columns as text, those aside that are images, None or have no JSON."""
     as_list = operator.methodcaller("tolist")  # arrays and tensors; others raise AttributeError
     texts = {}
     for name, value in columns.items():

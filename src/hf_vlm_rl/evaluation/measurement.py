@@ -112,13 +112,10 @@ def evaluations_of(
     metrics: Mapping[str, str] | None,
     about: Mapping[str, Any],
 ) -> list[Evaluation]:
-    """An evaluation of each reward that has values.
+    """An evaluation of each reward that has values, of its mean before training, if measured, and after.
 
-    Args:
-        means: Name of a reward to its mean before training, if it was measured, and after.
-        dataset: The dataset's name for people.
-        metrics: Name of a reward to its name on the card. Default: the same.
-        about: `dataset_id`, `split`, ... of `Evaluation`.
+    `metrics` has the names of rewards on the card, and `about` has `dataset_id`, `split`, ... of
+    `Evaluation`.
     """
     return [
         Evaluation(

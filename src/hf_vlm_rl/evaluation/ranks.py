@@ -18,15 +18,6 @@ class Ranks:
 
     Where parameters are sharded (ZeRO-3, FSDP) a forward needs all processes: each then does all rows, so
     that they call the same modules equally often. Else each does its share.
-
-    Args:
-        policy: An `AutoVLMPolicy`, or a `PeftModel` around one.
-        together: Whether all processes of the default process group evaluate.
-
-    Attributes:
-        index: This process's rank.
-        count: Number of processes.
-        sharded: Whether each does all rows.
     """
 
     def __init__(self, policy: torch.nn.Module, together: bool):

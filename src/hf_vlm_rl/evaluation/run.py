@@ -132,14 +132,10 @@ def evaluate(
 
 @dataclass(frozen=True)
 class _Done:
-    """A row with its completions, still without rewards, or why there are none.
+    """A row with its completions, still without rewards, or why it could not be encoded (`failure`).
 
-    Attributes:
-        index: The row's place in the dataset, from 0.
-        row_id: Hash of its ids and images; "" with a failure.
-        completions: The completions, as many as generations.
-        images: Thumbnails, for rows that are kept.
-        failure: Why the row could not be encoded.
+    `row_id` is a hash of the row's ids and images; "" with a failure. `images` are thumbnails, for rows that
+    are kept.
     """
 
     index: int

@@ -33,16 +33,10 @@ class SideAnswer:
 def side_by_side(
     model: Any, question: str, image: Any = None, **generation_kwargs: Any
 ) -> tuple[SideAnswer, SideAnswer]:
-    """Ask the base and the adapter the same.
+    """Ask the base and the adapter the same, and give their answers in this order.
 
-    Args:
-        model: What `AutoVLMPolicy.from_pretrained` gives for an adapter.
-        question: The user's words.
-        image: What `load_rgb` takes, or None for a question without an image.
-        **generation_kwargs: As for `generate`; without a length, an answer has at most 512 tokens.
-
-    Returns:
-        The base's answer and the adapter's.
+    The model is what `AutoVLMPolicy.from_pretrained` gives for an adapter, and the image None or what
+    `load_rgb` takes. Without a length for `generate`, an answer has at most 512 tokens.
 
     Raises:
         ImageError: If the image is unusable.

@@ -5,13 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Table:
-    """A table.
-
-    Attributes:
-        columns: Headings.
-        lines: Cells, as many in each line as there are columns.
-        note: A sentence below it.
-    """
+    """A table: headings, lines with a cell for each of them, and a sentence below."""
 
     columns: tuple[str, ...]
     lines: tuple[tuple[str, ...], ...]

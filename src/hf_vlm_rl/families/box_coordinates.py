@@ -19,10 +19,7 @@ Box = Sequence[float]
 class SmartResize:
     """The size to which a Qwen processor resizes an image.
 
-    Args:
-        factor: Both sides become multiples of it, in pixels.
-        min_pixels: Least area.
-        max_pixels: Greatest area.
+    Both sides become multiples of `factor` pixels, and the area lies between `min_pixels` and `max_pixels`.
     """
 
     factor: int
@@ -174,11 +171,9 @@ class BoxCoordinates:
 
 
 def check_box(box: Box, image_size: tuple[int, int]) -> None:
-    """Refuse what is no box inside an image; annotations may stick out by up to a pixel.
+    """Refuse what is no box [x1, y1, x2, y2] inside an image of a (width, height), all in pixels.
 
-    Args:
-        box: [x1, y1, x2, y2] in pixels of the image.
-        image_size: (width, height) in pixels.
+    Annotations may stick out by up to a pixel.
 
     Raises:
         ValueError: If it is something else, as [x, y, width, height].

@@ -36,10 +36,8 @@ _OPTIONS = {"min_pixels": ("min_pixels",), "max_pixels": ("max_pixels",), **_TIL
 def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> dict[str, Any]:
     """The fields of a `VLMFamily` that say what the backbone takes and how the processor makes it.
 
-    Args:
-        model: A stock vision-language model; its weights are not used.
-        processor: Its native processor, whose results on four small prompts are compared.
-        native_inputs: The model gets the processor's tensors as they are, so nothing is cut by image.
+    The stock model's weights are not used; its native processor's results on four small prompts are compared.
+    With `native_inputs` the model gets the processor's tensors as they are, so nothing is cut by image.
 
     Raises:
         UnsupportedModelError: If the backbone takes something that the ids and images do not determine.

@@ -54,9 +54,7 @@ def overridden(base: BaseFacts, base_model: str | None, base_revision: str | Non
 def recorded(source: str | None, revision: str | None) -> BaseFacts:
     """A base from what was noted when it was loaded; without an id if it is on the Hub under no known one.
 
-    Args:
-        source: A Hub id or a local path; a path inside the Hub's cache tells id and commit by itself.
-        revision: Commit, tag or branch of a Hub id.
+    A path inside the Hub's cache tells id and commit by itself.
     """
     cached = SNAPSHOT.search(source or "")
     if cached:
@@ -67,12 +65,7 @@ def recorded(source: str | None, revision: str | None) -> BaseFacts:
 
 
 def with_license(base: BaseFacts, api: HfApi) -> BaseFacts:
-    """`base` with the license that its card on the Hub states.
-
-    Args:
-        base: Comes back as it is without a `model_id`.
-        api: The Hub.
-    """
+    """`base` with the license that its card on the Hub states; as it is without a `model_id`."""
     if base.model_id is None:
         return base
     try:

@@ -57,11 +57,7 @@ def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
 
 
 def refuse_link(path: Path, folder: Path) -> None:
-    """Raise if a file, or a directory between it and the folder, is a link.
-
-    Args:
-        path: A file in the folder.
-        folder: What is published; it may be a link itself.
+    """Raise if a file, or a directory between it and the folder, is a link; the folder itself may be one.
 
     Raises:
         ValueError: If there is a link: what it points to would be published, or written to.

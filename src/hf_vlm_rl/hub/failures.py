@@ -26,11 +26,7 @@ LOG_IN = "Log in with `hf auth login`, or pass token=... with write access."
 def translated(api: HfApi, repo_id: str, folder: Path, committing: bool = False) -> Iterator[None]:
     """Turn what goes wrong between this machine and the Hub into `PushError`.
 
-    Args:
-        api: The Hub.
-        repo_id: Where the push goes.
-        folder: What is complete on this machine.
-        committing: The commit itself is asked for, and an answer that does not come tells nothing of it.
+    While `committing`, the commit itself is asked for, and an answer that does not come tells nothing of it.
 
     Raises:
         PushError: Says who asked for what, and that the same call finishes the push.

@@ -34,25 +34,17 @@ _INDEXING = (
 
 @contextlib.contextmanager
 def dry_run(kernels: "Kernels") -> Iterator["LiveBytes"]:
-    """A context in which models with weights on the meta device run forward and backward.
+    """A context in which models with weights on the meta device run forward and backward; yields the count.
 
     Backward is `torch.autograd.backward(loss)`; models that recompute layers in it need
     `kernels.checkpointing`.
-
-    Yields:
-        The count of what the run makes.
     """
     with _Devices(), LiveBytes() as live, kernels:
         yield live
 
 
 class LiveBytes(TorchDispatchMode):
-    """Counts every storage that is made in its context, until it is freed.
-
-    Attributes:
-        live: Bytes that are alive.
-        peak: Largest value of `live` so far.
-    """
+    """Counts the bytes of every storage that is made in its context, until it is freed, and their peak."""
 
     def __init__(self) -> None:
         super().__init__()

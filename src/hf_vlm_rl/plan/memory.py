@@ -75,13 +75,7 @@ class Memory:
 
 
 def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
-    """What a run needs with some settings.
-
-    Args:
-        checkpoint: The model's config and processor.
-        run: What is to be trained.
-        settings: How it is fitted into memory.
-    """
+    """What a run of a checkpoint's model needs with some settings."""
     dtype = torch.float32 if settings.precision == "fp32" else torch.bfloat16
     kernels = Kernels(torch.bfloat16 if dtype is torch.bfloat16 else None)
     with tempfile.TemporaryDirectory() as folder:
@@ -128,12 +122,7 @@ def estimate(checkpoint: Checkpoint, run: Run, settings: Settings) -> Memory:
 
 @dataclass(frozen=True)
 class Plan:
-    """What was tried.
-
-    Attributes:
-        tried: Settings and what they need, in order; the last one fits, if any does.
-        capacity: Bytes of a GPU.
-    """
+    """What was tried, in order, and what it needs; the last one fits into `capacity` bytes, if any does."""
 
     tried: tuple[tuple[Settings, Memory], ...]
     capacity: int
@@ -150,14 +139,7 @@ class Plan:
 
 
 def search(checkpoint: Checkpoint, run: Run, capacity: int, tries: Iterable[Settings]) -> Plan:
-    """Try settings in order until some fit.
-
-    Args:
-        checkpoint: The model's config and processor.
-        run: What is trained.
-        capacity: Bytes of each GPU.
-        tries: At least one.
-    """
+    """Try settings, at least one, in order until some fit into `capacity` bytes of each GPU."""
     tried = []
     # Shown in a terminal alone: large models take minutes.
     with tqdm(tries, "trying settings", unit=" settings", leave=False, disable=None) as bar:

@@ -73,14 +73,10 @@ class Settings:
 
 
 def candidates(run: Run, precisions: tuple[Precision, ...] | None = None) -> Iterator[Settings]:
-    """Settings in order of preference.
+    """Settings in order of preference, by default with bf16, and with 4bit if there is LoRA.
 
-    Recomputing layers costs time and changes nothing, fewer rows a forward share their prompt less
-    often, 4-bit weights change the model, and a smaller group changes the algorithm.
-
-    Args:
-        run: What is to be trained.
-        precisions: Precisions to try. Default: bf16, and 4bit with LoRA.
+    Recomputing layers costs time and changes nothing, fewer rows a forward share their prompt less often,
+    4-bit weights change the model, and a smaller group changes the algorithm.
     """
     # bitsandbytes' 4-bit weights cannot be sharded by ZeRO-3, nor trained themselves.
     quantised = run.rank is not None and run.sharding == "ddp"

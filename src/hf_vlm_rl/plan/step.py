@@ -56,12 +56,7 @@ class Prompt:
 
 
 def make_prompt(processing: Any, run: Run) -> Prompt:
-    """The prompt of a run, as the checkpoint's own processor makes it of blank images.
-
-    Args:
-        processing: A policy's processing class.
-        run: Image size, number of images and tokens of text.
-    """
+    """The prompt of a run, as the checkpoint's own processor makes it of blank images."""
     content: list[dict[str, Any]] = [
         # Of different colours: equal images would be one image.
         {"type": "image", "image": Image.new("RGB", run.image, (number % 256, number // 256, 0))}
@@ -83,11 +78,8 @@ def make_prompt(processing: Any, run: Run) -> Prompt:
 def update_bytes(model: Any, kernels: Kernels, rows: Mapping[str, Any], completion: int) -> int:
     """Peak of a forward and backward over what was held before, gradients included.
 
-    Args:
-        model: A policy on the meta device, with or without LoRA, as it is trained.
-        kernels: What its layers are recomputed with.
-        rows: A micro-batch.
-        completion: Tokens of a completion.
+    The model is a policy on the meta device, as it is trained. `rows` are a micro-batch, with `completion`
+    tokens.
     """
     inputs = dict(rows, use_cache=False)
     base = policy_of(model)
@@ -134,12 +126,8 @@ class Rollout:
 def rollout_bytes(policy: Any, prompt: Prompt, prompts: int, rows: int, completion: int) -> Rollout:
     """What `generate` holds.
 
-    Args:
-        policy: A policy on the meta device, without gradient checkpointing.
-        prompt: Each of the prompts.
-        prompts: Distinct prompts, each continued by as many rows.
-        rows: Rows in all.
-        completion: Tokens of a completion.
+    The policy is on the meta device, without gradient checkpointing. Each of `prompts` distinct prompts is
+    continued by as many rows, of `rows` in all, with `completion` tokens.
     """
     backbone = policy.base_model
     once = (

@@ -18,9 +18,7 @@ BLOCK, SCALES, TABLES = 64, 256, 4 * (16 + 256 + 1)
 def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
     """How many parameters a model has, and how many of them a token meets.
 
-    Args:
-        model: A model without adapters, on any device; its weights are not packed.
-        language: Its decoder, as `VLMFamily.language`.
+    The model has no adapters, and its weights are not packed. `language` is as in `VLMFamily`.
 
     Returns:
         All, tied ones once; and those without the experts that are not chosen for a token. The vision tower
@@ -34,9 +32,7 @@ def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
 def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
     """Bytes of the weights and buffers, by part; adapters apart.
 
-    Args:
-        model: A policy, with or without LoRA, on any device.
-        quantised: The decoder's linear layers are counted in 4 bits.
+    With `quantised`, the decoder's linear layers are counted in 4 bits.
 
     Returns:
         Of "vision tower", "projector", "embeddings", "decoder", "head" and "adapter"; a head that is

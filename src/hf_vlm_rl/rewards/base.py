@@ -126,11 +126,7 @@ def log_parse_rate(columns: Mapping[str, Any], name: str, parses: Sequence[bool]
     """Log the share of completions that parse as `<name>/parse_rate`, where the trainer takes metrics.
 
     GRPO and RLOO pass `log_metric` to reward functions; they average over processes and logged steps.
-
-    Args:
-        columns: The keyword arguments of the reward function.
-        name: The reward's name.
-        parses: Of each row that the reward is for, whether its completion parses.
+    `parses` has the rows that the reward is for.
     """
     log = columns.get("log_metric")
     if callable(log):

@@ -50,12 +50,7 @@ def columns_as_lists(rows: Sequence[Mapping[str, Any]]) -> dict[str, list]:
 
 
 def call(function: Callable, name: str, arguments: Mapping[str, list]) -> list[float | None]:
-    """Call one reward function on a batch.
-
-    Args:
-        function: `(prompts, completions, completion_ids, **columns) -> list[float | None]`.
-        name: For messages.
-        arguments: Keyword lists of one length B.
+    """Call one reward function on keyword lists of one length B.
 
     Returns:
         B numbers, None where the function abstained.

@@ -11,13 +11,8 @@ from ..errors import ColumnError
 def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callable, reward: str) -> list:
     """One value per row, as `reader` gives it.
 
-    Args:
-        columns: The keyword arguments of the reward function.
-        name: Which one.
-        rows: Number of completions.
-        reader: Turns a value into what the reward compares with; raises ValueError with what it
-            expected. Not called for None.
-        reward: The reward's name, for messages.
+    The reader turns a value into what the reward compares with, or raises ValueError with what it expected.
+    It is not called for None.
 
     Returns:
         `rows` values; None where the column has None: the row is not for this reward.

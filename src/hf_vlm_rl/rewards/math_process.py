@@ -30,9 +30,7 @@ _process: subprocess.Popen[str] | None = None
 def ask(question: str, *texts: str) -> bool:
     """Ask math-verify.
 
-    Args:
-        question: "reads": is there mathematics in a text; "equal": does the second text equal the first.
-        *texts: What it is about.
+    "reads": is there mathematics in a text; "equal": does the second text equal the first.
 
     Returns:
         The reply; False if there was none within `SECONDS`, or math-verify failed.

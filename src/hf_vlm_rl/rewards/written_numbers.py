@@ -117,11 +117,9 @@ class Quantity:
 
 
 def read_numbers(text: str, decimal_comma: bool = False) -> list[Quantity | None]:
-    """The numbers in a text, in order; None for each expression with digits that is malformed.
+    """The numbers in a text, in order; None for each expression with digits that is malformed. Linear time.
 
-    Args:
-        text: Any text; linear time.
-        decimal_comma: Commas are decimal and points stand between thousands, as in German.
+    With `decimal_comma`, commas are decimal and points stand between thousands, as in German.
     """
     text = _without_marks(text.translate(_SWAPPED) if decimal_comma else text)
     numbers: list[Quantity | None] = []

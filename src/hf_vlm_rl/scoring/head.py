@@ -118,12 +118,7 @@ class VLMScored(_StockModel):
 
 @functools.cache
 def scored_class(stock: Any, backbone: Any) -> Any:
-    """The scored class of a family, a `VLMScored` and a `PreTrainedModel`.
-
-    Args:
-        stock: The family's `...ForConditionalGeneration`.
-        backbone: Its multimodal backbone class.
-    """
+    """The class of a family's scored models, a `VLMScored` and a `PreTrainedModel`, with its backbone."""
     base = next(cls for cls in stock.__mro__[1:] if issubclass(cls, PreTrainedModel))
     name = stock.__name__.removesuffix(SUFFIX) + "ForSequenceClassification"
     conversions = get_checkpoint_conversion_mapping(stock.__name__)

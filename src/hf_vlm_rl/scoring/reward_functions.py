@@ -131,9 +131,6 @@ class RewardLog(TrainerCallback):
     """Adds `rewards/<name>/mean` to every log entry of a trainer.
 
     The mean is over the rows of the step in which a function did not abstain, on all processes.
-
-    Args:
-        names: Of the reward functions.
     """
 
     def __init__(self, names: Sequence[str]):

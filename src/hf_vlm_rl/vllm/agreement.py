@@ -51,12 +51,8 @@ def check_agreement(
 ) -> None:
     """Compare the log-probs of one completion with those of the policy's forward.
 
-    Args:
-        trainer: Its model has the weights that the engine was given. Sharded ones are not asked.
-        rows: B prompts; the one with the most images is taken.
-        completions: B completions.
-        sampled: The log-probs of their tokens.
-        temperature: By which logits are divided.
+    Of B prompts, the one with the most images is taken. The trainer's model has the weights that the engine
+    was given; sharded ones are not asked. `sampled` are log-probs of logits divided by `temperature`.
 
     Raises:
         UnsupportedModelError: If they are another model's, or another prompt's.

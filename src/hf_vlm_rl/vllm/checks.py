@@ -65,10 +65,7 @@ def check_model(trainer: Any) -> None:
 def check_prompts(trainer: Any, prompts: Sequence[EnginePrompt], longest: int | None) -> None:
     """Refuse prompts that vLLM has no room for, and images beside tools.
 
-    Args:
-        trainer: For its tools.
-        prompts: B prompts.
-        longest: Tokens that vLLM takes, prompt and completion; None: not known.
+    `longest` counts the tokens of prompt and completion that vLLM takes; None: not known.
 
     Raises:
         ImageError: If a prompt is too long. The message names the row.
@@ -92,35 +89,21 @@ def check_prompts(trainer: Any, prompts: Sequence[EnginePrompt], longest: int | 
 
 
 def changed_options(processing: VLMTokenizer, source: str) -> dict[str, Any]:
-    """Settings of the policy's image processor that differ from those of a checkpoint.
-
-    Args:
-        processing: The policy's processing class.
-        source: Hub id or directory of the checkpoint that vLLM loads.
-    """
+    """Settings of the policy's image processor that differ from those of the checkpoint that vLLM loads."""
     stored = load_processor(source, {}).image_processor.to_dict()
     own = processing.image_processor.to_dict()
     return {name: value for name, value in own.items() if name not in NAMES and stored.get(name) != value}
 
 
 def tell_engine(engine: Any, options: dict[str, Any]) -> None:
-    """Set image options in the vLLM of this process, before it processes the first image.
-
-    Args:
-        engine: TRL's `VLLMGeneration` in colocate mode.
-        options: From `changed_options`.
-    """
+    """Set `changed_options` in the vLLM of this process (colocate), before it processes the first image."""
     config = engine.llm.llm_engine.model_config.multimodal_config
     if options and config is not None:
         config.mm_processor_kwargs = {**(config.mm_processor_kwargs or {}), **options}
 
 
 def check_server(engine: Any, options: dict[str, Any]) -> None:
-    """Compare image options with those that a vLLM server was started with.
-
-    Args:
-        engine: TRL's `VLLMGeneration` in server mode, on the main process.
-        options: From `changed_options`.
+    """Compare `changed_options` with those that a vLLM server was started with; for the main process.
 
     Raises:
         ValueError: If the server has others. Nothing can set them while it runs.

@@ -20,9 +20,7 @@ BIAS = -100.0
 def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of vLLM's `SamplingParams` that forbid placeholders and ask for their log-probs.
 
-    Args:
-        placeholder_ids: Ids that must not be sampled.
-        given: What the user passes to `SamplingParams`; a `logit_bias` is kept.
+    A `logit_bias` that the user gives is kept.
 
     Raises:
         ValueError: If the user asks for several log-probs a token.
@@ -65,13 +63,9 @@ def sampled_logprobs(
 ) -> list[float | None]:
     """Log-probs of a completion's tokens among all tokens, placeholders included.
 
-    Args:
-        completion: C sampled tokens.
-        logprobs: For each of them several log-probs, of the distribution that was sampled from.
-        tokens: Whose they are; the sampled token is among them.
-        placeholder_ids: The ids that had the bias.
-        temperature: By which logits, biases included, were divided.
-        row: For messages.
+    Each of C sampled tokens has several log-probs, of the distribution that was sampled from: logits, with
+    the bias of `placeholder_ids`, divided by `temperature`. `tokens` says whose they are; the sampled one is
+    among them.
 
     Returns:
         C numbers; None where vLLM has none, as TRL passes them on.

@@ -46,12 +46,9 @@ class EnginePrompt:
 def encode_prompts(
     processing: VLMTokenizer, prompts: Sequence[str | Sequence[Mapping]], template: Mapping[str, Any]
 ) -> list[EnginePrompt]:
-    """Encode B prompts.
+    """Encode B prompts: conversations with their images inside, or plain texts, which have none.
 
-    Args:
-        processing: The policy's processing class.
-        prompts: Conversations with their images inside, or plain texts, which have none.
-        template: What a trainer passes to `apply_chat_template` besides the conversation.
+    `template` is what a trainer passes to `apply_chat_template` besides the conversation.
 
     Raises:
         ImageError: If an image cannot be used, or has options of its own. The message names the row.
@@ -111,12 +108,7 @@ def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:
 def check_same_prompts(
     processing: VLMTokenizer, prompts: Sequence[EnginePrompt], seen: Sequence[Sequence[int]]
 ) -> None:
-    """Compare the prompts that an engine answered with those that the trainer will score, token by token.
-
-    Args:
-        processing: Names tokens in the message.
-        prompts: B prompts.
-        seen: The ids of the B prompts as the engine expanded them.
+    """Compare the prompts as an engine expanded them with those that the trainer will score, token by token.
 
     Raises:
         ImageError: If a token differs. The message names the row.

@@ -11,10 +11,7 @@ from .prompts import EnginePrompt
 
 
 def reset_server(engine: Any) -> None:
-    """Drop what a server keeps of images.
-
-    Args:
-        engine: TRL's `VLLMGeneration` in server mode, on the main process.
+    """Drop what a vLLM server keeps of images; for the main process.
 
     Raises:
         ConnectionError: If the server does not.
@@ -29,11 +26,9 @@ def reset_server(engine: Any) -> None:
 
 
 def ask_server(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[list, list, list]:
-    """Completions of a server, their log-probs and whose those are.
+    """Completions of a server, their log-probs and whose those are, for this process's B prompts.
 
-    Args:
-        trainer: Its main process asks, for all.
-        rows: This process's B prompts.
+    The trainer's main process asks, for all.
 
     Raises:
         ImageError: If the server makes other tokens of a row's images. The message names the row.
@@ -86,11 +81,8 @@ def _answer(
 def placed_features(row: int, prompt: EnginePrompt, features: dict | None, placeholder: int) -> dict | None:
     """Point a server's image features at their places in a prompt's ids.
 
-    Args:
-        row: For messages.
-        prompt: With its images.
-        features: As TRL's client returns them: where the images lie in a conversation of nothing else.
-        placeholder: The id of one image feature.
+    TRL's client returns where the images lie in a conversation of nothing else. `placeholder` is the id of
+    one image feature.
 
     Raises:
         ImageError: If the server makes other tokens of the images than the policy, or an image's tokens

@@ -28,12 +28,8 @@ _SIZE = "hf_vlm_rl_size"
 class Counter:
     """Stands for a processing class where only the number of tokens matters.
 
-    Args:
-        processing_class: A policy's. Its store and caches are left alone.
-        pixels: Process the images themselves, rather than one blank image of each size.
-
-    Attributes:
-        processing: A copy of the processing class, to be called with what `image` gives.
+    `processing` is a copy of a policy's, whose store and caches are left alone, to be called with what
+    `image` gives. With `pixels` it processes the images themselves, rather than one blank image of each size.
     """
 
     def __init__(self, processing_class: Any, pixels: bool = False):

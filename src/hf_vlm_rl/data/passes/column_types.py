@@ -147,11 +147,7 @@ class Columns:
             self.kinds[name] = kind
 
     def add(self, values: Mapping[str, Any], place: str) -> None:
-        """Widen the columns by one row.
-
-        Args:
-            values: Of the row.
-            place: Where the row stands, for messages.
+        """Widen the columns by one row, which stands at `place`.
 
         Raises:
             DataError: If a value does not fit, naming both places; then nothing is changed.

@@ -24,10 +24,8 @@ SOURCE = "source"
 class Part:
     """A source and how much of it.
 
-    Attributes:
-        source: Where the records come from.
-        label: The value of the column `source`; None for no such column.
-        sample: Of the number of records: which are taken, as booleans in their order. None: all.
+    `label` is the value of the column `source`; None for no such column. `sample` says of the number of
+    records which are taken, as booleans in their order; None: all.
     """
 
     source: Source
@@ -46,11 +44,7 @@ class Part:
         return columns, extras
 
     def rows(self, kept: bytes) -> Iterator[dict[str, Any]]:
-        """The rows that `plan` found good.
-
-        Args:
-            kept: Of each record, 1 if it is one of them.
-        """
+        """The rows that `plan` found good: `kept` has a 1 for each record that is one of them."""
         for record, keep in zip(self.source.records(), kept, strict=True):
             if keep:
                 columns, extras = self.row(record.value)
@@ -65,12 +59,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Plan:
-    """What the second pass needs.
-
-    Attributes:
-        features: Of the rows.
-        kept: For each part, a byte a record: 1 if it is a row.
-    """
+    """What the second pass needs: the rows' features, and for each part a byte a record, 1 if it is a row."""
 
     features: Features
     kept: list[bytes]

@@ -22,12 +22,7 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """Where relative paths of images begin.
-
-    Attributes:
-        path: Absolute.
-        outside: Whether relative paths may lead out of it.
-    """
+    """Where relative paths of images begin, an absolute path, and whether they may lead out of it."""
 
     path: str
     outside: bool = False
@@ -35,8 +30,7 @@ class ImageRoot:
     def stored(self, value: Any) -> Reference:
         """What an image field of a row says, as `datasets.Image` stores it.
 
-        Args:
-            value: What `processing.images.reference.parse` takes; in datasets also a PIL image.
+        `value` is what `processing.images.reference.parse` takes; in datasets also a PIL image.
 
         Raises:
             DataError: If it is no image, or leads out of the folder.
@@ -63,9 +57,7 @@ class ImageRoot:
 class ImageCheck:
     """Looks whether image files are there, each path once; the next looks anew.
 
-    Args:
-        exist: Look for the files.
-        verify: Decode them, too, several files at once.
+    With `verify` it decodes the files, too, several at once.
     """
 
     def __init__(self, exist: bool, verify: bool):

@@ -143,10 +143,7 @@ class _Broken(Exception):
 def _value(window: str, at: int, number: int) -> tuple[Any, int, int]:
     """The next value of a list, where it begins and where it ends; twice the window's end behind the last.
 
-    Args:
-        window: A part of the file.
-        at: The place in it before the bracket or the comma of the value.
-        number: The value's index.
+    `at` is the place in the window before the bracket or the comma of the value.
 
     Raises:
         _Broken: If there is none.

@@ -78,11 +78,6 @@ class Options:
     ) -> dict[str, Any]:
         """The fields of a record that stay columns: all but those that were `read` or are dropped.
 
-        Args:
-            record: What the file holds.
-            read: Names that the reader used.
-            made: Columns that the reader makes.
-
         Raises:
             DataError: If another field has the name of a column that the reader makes.
         """
@@ -113,13 +108,7 @@ def column_names(names: Any, option: str) -> tuple[str, ...]:
 
 @dataclass
 class Skipped:
-    """Counts the rows that are left out.
-
-    Attributes:
-        on_error: What happens with a bad row.
-        number: Rows that were left out.
-        reasons: The messages of the first five.
-    """
+    """Counts the rows that are left out, and keeps the messages of the first five."""
 
     on_error: OnError
     number: int = 0
@@ -140,10 +129,7 @@ class Skipped:
             self.on_error(error)
 
     def tell(self, rows: int) -> None:
-        """Log a warning if rows were left out.
-
-        Args:
-            rows: How many are left.
+        """Log a warning if rows were left out; `rows` are left.
 
         Raises:
             DataError: If none is left; says why they were left out.

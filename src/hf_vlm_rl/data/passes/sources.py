@@ -27,11 +27,7 @@ class Reader(Protocol):
 class Source:
     """Records in a fixed order, and their reader.
 
-    Attributes:
-        name: A path.
-        state: Changes, also in its `repr`, whenever the records do.
-        reader: Of the records.
-        records: Reads all of them, each time it is called.
+    `state` changes, also in its `repr`, whenever the records do. `records` reads all of them at each call.
     """
 
     name: str

@@ -23,15 +23,9 @@ def auto_class(config: PreTrainedConfig) -> Any:
 
 
 def write_checkpoint(model_type: str, directory: str | Path, seed: int = 0) -> Path:
-    """Write a random checkpoint of less than a million parameters.
+    """Write a random checkpoint of less than a million parameters, and give its directory.
 
-    Args:
-        model_type: A `config.model_type`, one of `FAMILIES`.
-        directory: Where to. It is made; files of the same names in it are replaced.
-        seed: Of the weights.
-
-    Returns:
-        The directory.
+    The directory is made; files of the same names in it are replaced. `model_type` is one of `FAMILIES`.
     """
     return write_recipe(recipe(model_type), directory, seed)
 

@@ -26,11 +26,9 @@ SETTINGS = {
 
 
 def adapter_facts(folder: Path, model: Any = None) -> AdapterFacts:
-    """The adapter in a folder.
+    """The adapter in a folder with `adapter_config.json` and `adapter_model.safetensors`.
 
-    Args:
-        folder: With `adapter_config.json` and `adapter_model.safetensors`.
-        model: The `PeftModel` it was saved from; gives the sizes of the model's parts.
+    The `PeftModel` that it was saved from gives the sizes of the model's parts.
 
     Raises:
         ValueError: If one of them is damaged.

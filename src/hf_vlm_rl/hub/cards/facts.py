@@ -71,12 +71,7 @@ class AdapterFacts:
 
 @dataclass(frozen=True)
 class Curve:
-    """A logged metric over training.
-
-    Attributes:
-        metric: Name in the trainer's log.
-        points: (step, value), by step.
-    """
+    """A metric of the trainer's log over training, as (step, value) by step."""
 
     metric: str
     points: Sequence[tuple[int, float]]
@@ -128,12 +123,8 @@ class StageFacts:
 class CardFacts:
     """Everything the run fills in.
 
-    Attributes:
-        base: The base model.
-        adapter: The adapter.
-        run: None for an adapter that is pushed from a folder.
-        versions: Package to version.
-        stages: Earlier trainings of the adapter, the first one first.
+    `run` is None for an adapter that is pushed from a folder. `stages` are earlier trainings, the first one
+    first.
     """
 
     base: BaseFacts

@@ -35,12 +35,6 @@ def merge(content: str, existing: str, where: str, new_license: bool = False) ->
     such a block goes below the generated one as a whole, or, if PEFT or a trainer wrote it
     (`stock_cards.is_stock`), is replaced.
 
-    Args:
-        content: The fresh card.
-        existing: The card in its place.
-        where: Names the existing card in errors.
-        new_license: The license of the fresh card was given for this push.
-
     Raises:
         ValueError: If the existing card's metadata is no YAML mapping, if its block's marks are damaged, or
             if both cards have text written by hand, and it differs.

@@ -37,11 +37,7 @@ def render(card: AdapterCardData, curve_drawn: bool = False) -> str:
 
 
 def draw(curve: Curve, path: Path) -> bool:
-    """Draw a curve as PNG.
-
-    Returns:
-        False if matplotlib is not installed: nothing was drawn.
-    """
+    """Draw a curve as PNG; False if matplotlib is not installed and nothing was drawn."""
     try:
         from matplotlib.figure import Figure
     except ImportError:

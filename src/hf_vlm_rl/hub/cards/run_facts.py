@@ -40,11 +40,7 @@ def run_facts(trainer: Any) -> RunFacts:
 
 
 def learning_curve(log_history: Sequence[Mapping[str, Any]], metrics: Iterable[str]) -> Curve | None:
-    """The first of some metrics that was logged.
-
-    Returns:
-        None if none was logged at two steps or more.
-    """
+    """The first of some metrics that was logged at two steps or more, if any."""
     for metric in metrics:
         points = {
             int(log["step"]): float(log[metric]) for log in log_history if metric in log and "step" in log

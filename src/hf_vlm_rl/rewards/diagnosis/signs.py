@@ -14,10 +14,7 @@ _PARSE_RATE = re.compile(r"(?!eval_)(.+)/parse_rate")
 
 
 def signs_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What is wrong in a part of a log.
-
-    Args:
-        entries: Of `trainer.state.log_history`.
+    """What is wrong in a part of `trainer.state.log_history`.
 
     Returns:
         Name of the figure, as logged, to a sentence; empty where nothing is wrong or nothing is logged.

@@ -28,7 +28,7 @@ REFUSED = """
     structure_feats target_sizes target_sizes_videos tile_fine_mask timestep use_audio_in_video
     video_compression_mask video_grid_thw video_grids video_merge_sizes video_position_ids
     video_second_per_grid video_token_pooling vision_aspect_ratio vision_feature_layer
-    vision_feature_select_strategy visual_bbox width
+    vision_feature_layers vision_feature_select_strategy visual_bbox width
 """.split()  # noqa: SIM905
 
 

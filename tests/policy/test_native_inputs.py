@@ -262,7 +262,8 @@ def test_images_with_different_options_are_no_batch(pair):
 
 def test_rows_that_the_native_processor_cannot_batch_are_refused(pair):
     policy, _, _ = pair("mllama")
-    with pytest.raises(ImageError, match="2 rows, 1 of which have images"):
+    # Before transformers 5.23, the processor has a word of its own for it.
+    with pytest.raises(ImageError, match=r"2 rows, 1 of which have images|rows have \[1, 0\] images"):
         policy(**tickets(policy.processing_class, [one_image(), no_image()]))
 
 

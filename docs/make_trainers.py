@@ -13,7 +13,7 @@ sys.path.insert(0, str(ROOT))
 
 from tests.trainers.ways import FIRST, LAST, NEWEST, WAYS  # noqa: E402 - found by the path above
 
-VERSIONS = {FIRST: "TRL 1.0.0", LAST: "TRL 1.12.0", NEWEST: "newest TRL (1.16)"}
+VERSIONS = {FIRST: "TRL 1.0.0", LAST: "TRL 1.12.0", NEWEST: "TRL 1.16"}
 EXPERIMENTAL = "trl.experimental."
 
 

@@ -2,7 +2,7 @@
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl[ppo]"]
 # ///
-"""PPO on questions about images, with TRL's PPOTrainer (TRL <= 1.12: `pip install 'hf-vlm-rl[ppo]'`).
+"""PPO on questions about images, with TRL's PPOTrainer (TRL <= 1.12: `pip install '.[ppo]'`).
 
 Rows are ids that carry their images and, for the reward functions, their answers. The critic is an adapter of
 its own on the policy's weights. The data has columns `image`, `question` and `answer`, as for grpo_vqa.py.

@@ -5,7 +5,7 @@
 """GRPO of a 7B model on cards of 24 GB: a 4-bit decoder, LoRA, gradient checkpointing, small images.
 
 Each card holds the whole quantised model and works on its own rows. The data: columns `image`, `question` and
-`answer` of a folder or a Hub dataset, as for grpo_vqa.py. Needs `pip install 'hf-vlm-rl[quant]'`.
+`answer` of a folder or a Hub dataset, as for grpo_vqa.py. Needs `pip install '.[quant]'`.
 
     accelerate launch --config_file examples/accelerate_configs/ddp.yaml --num_processes 2 \
         examples/qlora_24gb.py --data data --output_dir out

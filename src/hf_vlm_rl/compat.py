@@ -10,6 +10,8 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers import cache_utils
 
+from ._install import pip_install
+
 # TRL loads a model id whose architecture transformers does not have through AutoModelForCausalLM
 # (before: AttributeError in create_model_from_path). Since TRL 1.8; goes when trl >= 1.8 is required.
 TRL_WITH_UNKNOWN_ARCHITECTURES = Version("1.8")
@@ -44,7 +46,7 @@ def require_ppo() -> None:
     if installed >= TRL_WITHOUT_PPO:
         raise ImportError(
             f"Got TRL {installed}, which has no PPOTrainer. The last version with "
-            "trl.experimental.ppo is 1.12.0: pip install 'hf-vlm-rl[ppo]', or 'trl<1.13' and requests."
+            f"trl.experimental.ppo is 1.12.0: {pip_install('ppo')}, or 'trl<1.13'."
         )
 
 

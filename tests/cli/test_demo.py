@@ -49,4 +49,4 @@ def test_what_is_missing_is_named(tmp_path, monkeypatch, capsys):
     digits = dataclasses.replace(demo.DEMOS["digits"], needed=("matplotlib", "no_such_package"))
     monkeypatch.setitem(demo.DEMOS, "digits", digits)
     assert main(["demo", "--out", str(tmp_path)]) == 1
-    assert "The demo needs no_such_package: pip install 'hf-vlm-rl[demo]'" in capsys.readouterr().err
+    assert "The demo needs no_such_package: pip install '.[demo]'" in capsys.readouterr().err

@@ -11,6 +11,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import hf_vlm_rl
+from hf_vlm_rl import _install
 from tests.documents.imports import modules
 from tests.documents.pages import ROOT
 from tests.documents.test_commands import TARGETS
@@ -103,3 +104,14 @@ def test_jobs_have_the_least_permissions_and_only_publishing_ones_sign():
         ("release", "publish"): {"id-token", "attestations"},
         ("release", "release"): {"contents"},
     }
+
+
+def test_nothing_is_installed_from_the_index_before_a_release_is_there():
+    pages = [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("src/**/*.py"),
+        *ROOT.glob("examples/*.py"),
+    ]
+    named = [str(page) for page in pages if re.search(r"pip install ['\"]hf-vlm-rl\b", page.read_text())]
+    assert bool(named) == (_install.SOURCE == "hf-vlm-rl"), named

@@ -134,7 +134,7 @@ def test_a_schema_must_be_one_and_complete():
 def test_a_missing_package_says_what_to_install(package, call):
     code = f"import sys; sys.modules[{package!r}] = None\nfrom hf_vlm_rl import rewards\n{call}"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert "pip install 'hf-vlm-rl[rewards]'" in ended.stderr.splitlines()[-1]
+    assert "pip install '.[rewards]'" in ended.stderr.splitlines()[-1]
 
 
 def test_rewards_import_without_torch_or_optional_packages():

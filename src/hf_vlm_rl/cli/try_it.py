@@ -5,6 +5,7 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+from .._install import pip_install
 from .arguments import add_device, at_least, device_name
 
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -28,10 +29,10 @@ def run(options: argparse.Namespace) -> None:
     """Ask an adapter and its base about images, in a page of this machine.
 
     Both answer the same question greedily; boxes that they write are drawn. Only this machine can open the
-    page. Needs `pip install 'hf-vlm-rl[ui]'`.
+    page. Needs the extra `ui`.
     """
     if importlib.util.find_spec("gradio") is None:
-        raise ImportError("The page needs gradio: pip install 'hf-vlm-rl[ui]'")
+        raise ImportError(f"The page needs gradio: {pip_install('ui')}")
     from peft import PeftModel
 
     from ..loading.auto import AutoVLMPolicy

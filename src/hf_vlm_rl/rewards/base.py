@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar
 
+from .._install import pip_install
 from .columns import read_column
 from .completions import extract_answer, text_of
 
@@ -148,5 +149,5 @@ def need(module: str, package: str) -> Any:
 
 def missing(package: str) -> ImportError:
     """The error for a package of the `rewards` extra that is not installed."""
-    fix = "pip install 'hf-vlm-rl[rewards]'"
+    fix = pip_install("rewards")
     return ImportError(f"This reward needs {package}, which is not installed: {fix}")

@@ -202,7 +202,7 @@ def test_a_sentencepiece_model_cut_between_pieces(copied):
 
 def test_a_sentencepiece_model_without_the_library(copied, monkeypatch):
     monkeypatch.setitem(sys.modules, "sentencepiece.sentencepiece_model_pb2", None)
-    with pytest.raises(ImportError, match=r"tokenizer.model .*pip install 'hf-vlm-rl\[sentencepiece\]'"):
+    with pytest.raises(ImportError, match=r"tokenizer.model .*pip install '\.\[sentencepiece\]'"):
         AutoVLMPolicy.from_pretrained(copied())
 
 

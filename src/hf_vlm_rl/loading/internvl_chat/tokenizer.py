@@ -9,6 +9,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from transformers import PreTrainedTokenizerFast, Qwen2Tokenizer
 from transformers.convert_slow_tokenizer import generate_merges
 
+from ..._install import pip_install
 from ...errors import CheckpointError, UnsupportedModelError
 from .files import Files, read_json
 from .templates import IMAGE_TOKEN, Conversation
@@ -160,7 +161,7 @@ def read_sentencepiece(path: Path) -> "ModelProto":
     except ImportError as error:
         raise ImportError(
             f"{path} is a SentencePiece model, which needs sentencepiece and protobuf to be read: "
-            "pip install 'hf-vlm-rl[sentencepiece]', or add a tokenizer.json to the checkpoint."
+            f"{pip_install('sentencepiece')}, or add a tokenizer.json to the checkpoint."
         ) from error
     try:
         model = ModelProto.FromString(path.read_bytes())

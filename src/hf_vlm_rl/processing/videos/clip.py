@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import PIL.Image
 
+from ..._install import pip_install
 from ...errors import ImageError
 from ..images.disk import content_hash
 from ..images.fetch import fetch
@@ -224,7 +225,7 @@ def _av() -> Any:
         import av
     except ImportError as error:
         raise ImageError(
-            "Decoding a video file needs PyAV: pip install 'hf-vlm-rl[video]'. Or pass frames, as a list or "
+            f"Decoding a video file needs PyAV: {pip_install('video')}. Or pass frames, as a list or "
             "an array."
         ) from error
     return av

@@ -27,12 +27,7 @@ def undecoded(feature: Any) -> Any:
 
 
 def with_images(feature: Any, image_type: Callable[[Image], Image]) -> Any:
-    """A feature with other types of its images, however deep they are.
-
-    Args:
-        feature: A feature of `datasets`.
-        image_type: Gives the new type for the present one.
-    """
+    """A feature of `datasets` with `image_type` of its images' types in their place, however deep they are."""
     if isinstance(feature, Image):
         return image_type(feature)
     if isinstance(feature, Mapping):

@@ -18,10 +18,8 @@ NO_SAMPLING = {"temperature": None, "top_p": None, "top_k": None}
 class Completion:
     """One completion of an encoded prompt, before any reward has seen it.
 
-    Attributes:
-        text: The completion's text, without special tokens.
-        ids: The completion's tokens, with the end of the turn.
-        clipped: Whether it reached the longest length, so that it has no end of turn.
+    `text` has no special tokens, `ids` have the end of the turn. A `clipped` one reached the longest length,
+    so that it has no end of turn.
     """
 
     text: str

@@ -27,13 +27,10 @@ FILTERS = ("changed", "better", "worse", "right", "wrong")
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion on the page.
+    """A completion on the page, with name, value and verdict of each reward.
 
-    Attributes:
-        side: Whose it is, such as "before".
-        text: What the model wrote.
-        rewards: Name, value and verdict of each reward.
-        verdict: "wrong" if a reward says so, "right" if all that say something do, or "".
+    `side` says whose it is, such as "before". `verdict` is "wrong" if a reward says so, "right" if all that
+    say something do, or "".
     """
 
     side: str

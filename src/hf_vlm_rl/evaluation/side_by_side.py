@@ -16,13 +16,10 @@ PixelBox = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class SideAnswer:
-    """The answer of one side.
+    """The answer of one side, "base" or "adapter".
 
-    Attributes:
-        side: "base" or "adapter".
-        text: What it wrote.
-        boxes: Those in the text that lie in the image, as ((x1, y1, x2, y2), label): whole pixels of the
-            upright image, and "" without a label. None are read for a family that documents none.
+    `boxes` are those in the text that lie in the image, as ((x1, y1, x2, y2), label): whole pixels of the
+    upright image, and "" without a label. None are read for a family that documents none.
     """
 
     side: str

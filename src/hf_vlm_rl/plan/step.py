@@ -25,10 +25,8 @@ ENTROPY_CHUNK = 128
 class Prompt:
     """A prompt as a trainer passes it, one row.
 
-    Attributes:
-        inputs: What the processing class gives: ids and mask of shape (1, T), tickets of its N images.
-        image_tokens: Tokens of its images.
-        words: Ids of ordinary tokens, all different.
+    `inputs` are ids and mask of shape (1, T) and tickets of N images, as the processing class gives them.
+    `words` are ids of ordinary tokens, all different.
     """
 
     inputs: Mapping[str, torch.Tensor]
@@ -109,12 +107,9 @@ def _log_probs(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Rollout:
-    """Bytes of a rollout.
+    """Bytes of a rollout: the most at a time, and keys and values at its end.
 
-    Attributes:
-        cache: Keys and values at its end, each distinct prompt held once.
-        stock: Keys and values at its end as the stock model holds them.
-        peak: Most bytes at a time of the whole rollout.
+    `cache` holds each distinct prompt once; `stock` is what the stock model holds.
     """
 
     cache: int

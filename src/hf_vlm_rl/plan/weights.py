@@ -32,11 +32,9 @@ def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
 def weight_bytes(model: nn.Module, quantised: bool) -> dict[str, int]:
     """Bytes of the weights and buffers, by part; adapters apart.
 
-    With `quantised`, the decoder's linear layers are counted in 4 bits.
-
-    Returns:
-        Of "vision tower", "projector", "embeddings", "decoder", "head" and "adapter"; a head that is
-        tied to the embeddings counts 0.
+    With `quantised`, the decoder's linear layers are counted in 4 bits. Parts are "vision tower",
+    "projector", "embeddings", "decoder", "head" and "adapter"; a head that is tied to the embeddings counts
+    0.
     """
     policy = policy_of(model)
     in_four_bits = quantised_layers(policy) if quantised else {}

@@ -30,10 +30,8 @@ _process: subprocess.Popen[str] | None = None
 def ask(question: str, *texts: str) -> bool:
     """Ask math-verify.
 
-    "reads": is there mathematics in a text; "equal": does the second text equal the first.
-
-    Returns:
-        The reply; False if there was none within `SECONDS`, or math-verify failed.
+    "reads": is there mathematics in a text; "equal": does the second text equal the first. The reply is False
+    if there was none within `SECONDS`, or math-verify failed.
 
     Raises:
         ImportError: If math-verify is not installed.

@@ -105,10 +105,8 @@ _BEGINS_UNSPACED = regex.compile(f"[{UNSPACED}]")
 class Quantity:
     """A number and what stands with it.
 
-    Attributes:
-        value: The number, with its magnitude; of "12 %" it is 12.
-        unit: The word behind it, in lower case, or a symbol; "" for none.
-        scales: Whether the unit changes the value, as "k" and "Mio" do, so that it may not be missing.
+    `value` has its magnitude; of "12 %" it is 12. `unit` is the word behind it, in lower case, or a symbol;
+    "" for none. If it `scales`, the unit changes the value, as "k" and "Mio" do, and may not be missing.
     """
 
     value: float

@@ -56,8 +56,7 @@ def shared_critic(policy: PeftModel, r: int = 16, name: str = NAME, **peft_kwarg
 class SharedCritic(nn.Module):
     """What `shared_critic` returns; PPO calls `backbone` and `score`.
 
-    Attributes:
-        score: Linear head, H -> 1, in float32, at zero: the first values are 0.
+    `score` is a linear head, H -> 1, in float32, at zero: the first values are 0.
     """
 
     base_model_prefix = "backbone"

@@ -30,12 +30,9 @@ class BaseFacts:
 
 @dataclass(frozen=True)
 class PartFacts:
-    """One part of the model.
+    """One part of the model: "vision tower", "projector" or "decoder".
 
-    Attributes:
-        name: "vision tower", "projector" or "decoder".
-        parameters: Number of its parameters, without the adapter's.
-        trained: "adapter", "in full" or "frozen".
+    `parameters` are counted without the adapter's. `trained` is "adapter", "in full" or "frozen".
     """
 
     name: str
@@ -106,13 +103,7 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class StageFacts:
-    """An earlier training of the same adapter, as far as it is known.
-
-    Attributes:
-        trainer: Class name of the trainer; None if nobody wrote it down.
-        method: Key of `methods.METHODS`, or None.
-        steps: Optimiser steps, or None.
-    """
+    """An earlier training of the same adapter, as far as it is known; None is what nobody wrote down."""
 
     trainer: str | None = None
     method: str | None = None

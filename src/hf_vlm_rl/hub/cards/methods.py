@@ -7,10 +7,8 @@ from dataclasses import dataclass
 class Method:
     """What a card says about a training method.
 
-    Attributes:
-        name: Name for people.
-        metrics: Names in the trainer's log, the most telling first.
-        paper: arXiv id; None where there is no single paper.
+    `metrics` are names in the trainer's log, the most telling first. `paper` is an arXiv id; None where there
+    is no single paper.
     """
 
     name: str

@@ -14,11 +14,7 @@ _PARSE_RATE = re.compile(r"(?!eval_)(.+)/parse_rate")
 
 
 def signs_of(entries: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """What is wrong in a part of `trainer.state.log_history`.
-
-    Returns:
-        Name of the figure, as logged, to a sentence; empty where nothing is wrong or nothing is logged.
-    """
+    """What is wrong in a part of `trainer.state.log_history`: name of a logged figure to a sentence."""
     entries = list(entries)
     signs = {}
     silent = _mean(entries, SILENT_GROUPS)

@@ -27,7 +27,7 @@ def undecoded(feature: Any) -> Any:
 
 
 def with_images(feature: Any, image_type: Callable[[Image], Image]) -> Any:
-    """A feature of `datasets` with `image_type` of its images' types in their place, however deep they are."""
+    """A feature of `datasets` with `image_type` of its images' types in their place, however deep."""
     if isinstance(feature, Image):
         return image_type(feature)
     if isinstance(feature, Mapping):

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
-from hf_vlm_rl.families.tiny import recipe
 from hf_vlm_rl.plan import Checkpoint, Run, Settings, estimate
 from hf_vlm_rl.plan.dry import LiveBytes
+from tests.tiny import recipe
 
 from .models import TILING, _stretch, image, pair
 from .probe import Probe

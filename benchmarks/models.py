@@ -11,7 +11,7 @@ from PIL import Image
 from transformers import AutoModelForImageTextToText
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.families.tiny import recipe
+from tests.tiny import recipe
 
 from .sizes import SIZES, Size
 

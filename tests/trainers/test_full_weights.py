@@ -24,9 +24,6 @@ OUTSIDE_THE_GRAPH = {
     "llava_next": _SECOND_TO_LAST,
     # `vision_feature_layer=-1`: features are the last layer's, before the final norm.
     "llava_onevision": ("model.vision_tower.post_layernorm.",),
-    # Enters after the second decoder layer, which is the tiny model's last: no text token is left
-    # to read it. Full-size models have more decoder layers than deepstack levels.
-    "qwen3_vl": ("model.visual.deepstack_merger_list.1.",),
 }
 
 

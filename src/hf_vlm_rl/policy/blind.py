@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .trainer_checks import check_batch, check_columns, check_processing_class, check_readers
+from .trainer_checks import check_batch, check_columns, check_processing_class, check_readers, check_weights
 
 # After so many batches of training without one image, images probably get lost on the way.
 PATIENCE = 8
@@ -35,6 +35,7 @@ class ImageWatch:
             ImageError: If the calling trainer has images and gives the model none of them, or has the
                 processing class of another model.
             TicketError: If it gives tickets to a model that cannot read them.
+            ValueError: If its model has no weight to train.
         """
         input_ids = kwargs.get("input_ids")
         if input_ids is None:
@@ -43,6 +44,8 @@ class ImageWatch:
             self._compared = check_processing_class(backbone.processing_class)
         if self.batches is None or not backbone.training or not torch.is_grad_enabled():
             return
+        if self.batches == 0:
+            check_weights()
         state = backbone.processing_class.state
         if bool(state.marks(input_ids).any()):
             self.batches = None

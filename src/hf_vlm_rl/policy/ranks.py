@@ -39,12 +39,7 @@ def is_sharded(module: nn.Module) -> bool:
 
 
 def gradients_awaited(backbone: nn.Module, language: str) -> bool:
-    """Whether other ranks may wait for this one's gradients of a part that only images need.
-
-    Args:
-        backbone: A multimodal backbone.
-        language: Name of its text decoder.
-    """
+    """Whether other ranks may wait for this one's gradients of parts outside the decoder `language`."""
     if ranks() == 1 or not torch.is_grad_enabled():
         return False
     decoder = f"{language}."

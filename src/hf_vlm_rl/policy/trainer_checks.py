@@ -12,11 +12,23 @@ from ..processing.ids.texts import HOW_TO
 from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.stored_rows import IMAGE_COLUMNS, first_rows, image_columns
 from ..processing.tokenizer import VLMTokenizer
+from .trained.parts import check_trained
 
 # In a dataset with a column of images, so many rows are searched for images inside their ids.
 ROWS = 64
 # Attributes of a trainer with models that read the ids of the policy.
 READERS = ("ref_model", "teacher_model")
+
+
+def check_weights() -> None:
+    """Refuse a calling trainer whose model has no weight to train: under TRL 1.16 it would log rewards.
+
+    Raises:
+        ValueError: If the model is frozen or merged, in whole.
+    """
+    model = getattr(calling_trainer(), "model", None)
+    if isinstance(model, nn.Module):
+        check_trained(model, {})
 
 
 def check_readers() -> None:
@@ -37,10 +49,7 @@ def check_readers() -> None:
 
 
 def check_processing_class(own: VLMTokenizer) -> bool:
-    """Refuse a calling trainer whose processing class is that of another model.
-
-    Args:
-        own: The model's processing class.
+    """Refuse a calling trainer whose processing class is not the model's `own`.
 
     Returns:
         Whether a trainer calls; if so, its processing class is right and need not be checked again.
@@ -74,10 +83,7 @@ def _named(processing: VLMTokenizer) -> str:
 
 
 def check_columns(placeholder: int) -> None:
-    """Refuse a calling trainer that drops its column of images.
-
-    Args:
-        placeholder: The id of one image feature.
+    """Refuse a calling trainer that drops its column of images; `placeholder` is an image feature's id.
 
     Raises:
         ImageError: If rows have images, and neither the trainer nor its tokenizer reads them, nor are they

@@ -242,6 +242,7 @@ def test_after_register_configs_name_the_stock_architecture_as_well(checkpoint, 
     assert loaded == stock.architectures
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(Version(version("trl")) < Version("1.8"), reason="register() needs TRL 1.8")
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])
 def test_after_register_model_options_reach_the_model(checkpoint, family):

@@ -12,6 +12,7 @@ from tests.trainers.runs import TWO
 ROWS, TOKENS, DRAWS = 3, 6, 250
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TWO)
 def test_each_rows_log_probability_has_the_mean_and_variance_of_the_stock_path(family, policy_for):
     policy = policy_for(family)

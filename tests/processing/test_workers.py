@@ -105,6 +105,7 @@ def test_the_fingerprint_is_the_same_in_the_next_run(processing, checkpoint, sto
     assert told.strip() == Hasher.hash(processing.encode_prompt)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:__array__ implementation")  # stock PaliGemma
 @pytest.mark.parametrize("family", ["internvl", "paligemma"], indirect=True)
 def test_rows_mapped_by_two_processes_are_resolved_here_and_in_a_later_run(

@@ -39,4 +39,4 @@ def test_the_code_of_the_page_runs_and_gives_what_it_says(policy_for, script):
     assert known["brand_reward"](["<answer>coke!</answer>"], answer=["Coca-Cola"]) == [1.0]
     assert known["boxes"].to_text([64, 48, 320, 240], (640, 480), "cat").startswith('{"bbox_2d": [100, ')
     assert known["YearReward"]()(["1984"], year=[1986]) == [0.8]
-    assert "while iou_reward stayed at 0.10" in printed.getvalue()
+    assert "Say the form in the prompt, warm up with SFT" in printed.getvalue()

@@ -137,6 +137,7 @@ def huge():
     yield "<answer>" + "a b " * many + "</answer>"
 
 
+@pytest.mark.slow
 @every_reward
 def test_huge_completions_end_in_linear_time(case):
     # Nothing measures time here: what is quadratic would take hours.

@@ -31,6 +31,7 @@ def impatient(monkeypatch):
     monkeypatch.setattr(math_process, "SECONDS", 0.3)
 
 
+@pytest.mark.slow
 def test_what_never_ends_is_wrong_in_any_thread_and_the_next_answers_are_judged(impatient):
     assert is_right("0.5", "1/2")
     with ThreadPoolExecutor(3) as threads:

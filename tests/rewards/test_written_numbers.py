@@ -167,6 +167,7 @@ PIECES = [
 ]
 
 
+@pytest.mark.slow
 @settings(max_examples=2_000, deadline=None, derandomize=True)
 @given(texts=st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join))
 def test_what_is_read_of_any_text_is_finite_and_counts_are_whole(texts):

@@ -35,6 +35,7 @@ print("SEEN", sorted(seen))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TWO)
 def test_rows_mapped_by_two_processes_train_in_a_later_one(family, policy_for, checkpoint, tmp_path):
     questions = ["What is it?", "Who?", "How many?", "Hello."]

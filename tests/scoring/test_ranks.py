@@ -8,6 +8,7 @@ from tests.trainers.distributed.launch import on_two_ranks
 pytestmark = pytest.mark.ppo
 
 
+@pytest.mark.slow
 def test_two_ranks_train_on_rows_that_a_third_process_encoded(policy_for, checkpoint, tmp_path):
     rows_of(policy_for("internvl"), "internvl", answer=["0", "1", "2", "3"]).save_to_disk(tmp_path / "rows")
     on_two_ranks("tests.scoring.ranked", checkpoint("internvl"), tmp_path / "rows", tmp_path, timeout=300)

@@ -5,6 +5,8 @@ from peft import get_peft_model
 
 from .runs import dpo, grpo, mixture, preferences, said, sft
 
+pytestmark = pytest.mark.trl
+
 
 def answers(family: str) -> list[dict]:
     return [row | {"completion": said("Yes.")} for row in mixture(family)]

@@ -83,6 +83,7 @@ def test_a_config_that_is_no_config_is_refused(content, own_adapter):
         load(own_adapter)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("field", ["target_modules", "exclude_modules", "rank_pattern", "alpha_pattern"])
 def test_a_pattern_that_does_not_end_is_refused(field, own_adapter):
     edit(own_adapter, **{field: {SLOW: 2} if field.endswith("_pattern") else SLOW})

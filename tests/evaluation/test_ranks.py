@@ -25,6 +25,7 @@ def run(checkpoint, tmp_path_factory):
     return launch
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_two_processes_give_what_one_gives_and_both_have_it(kind, run, greedy):
     for step in (0, 2):
@@ -40,6 +41,7 @@ def test_an_error_in_one_process_is_told_to_the_other(run):
     assert (run("ddp") / "rank-0").read_text() == f"RuntimeError: The evaluation failed in process 1: {own}"
 
 
+@pytest.mark.slow
 def test_drawn_failures_on_one_process_are_those_of_one_process_alone(run):
     """Missing, cut off and empty files, rows without a prompt, rewards that fail; datasets and streams."""
     ranks = [json.loads((run("attacked") / f"rank-{rank}").read_text()) for rank in (0, 1)]

@@ -95,6 +95,7 @@ def test_trainers_log_it_while_they_train(train, policy_for, tmp_path):
     assert trainer.state.log_history[0][names[2]] is None  # no row has a box
 
 
+@pytest.mark.slow
 @pytest.mark.trl
 def test_a_process_without_rows_of_a_reward_stops_no_other(checkpoint, tmp_path):
     on_two_ranks("tests.rewards.on_ranks", checkpoint("qwen2_5_vl"), tmp_path)

@@ -56,6 +56,7 @@ def registered(checkpoint):
     return {result["family"]: result for result in map(json.loads, lines)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_after_register_trl_loads_the_reference_as_a_policy(family, registered):
     result = registered[family]

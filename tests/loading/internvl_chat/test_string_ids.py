@@ -50,6 +50,7 @@ def run(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_grpo_loads_policy_processor_and_reference_from_a_path(tmp_path):
     assert "TRAINED" in run(["-c", SCRIPT, str(directory(INTERNLM2)), str(tmp_path / "out")], tmp_path)
 
@@ -67,6 +68,7 @@ def image_rows(tmp_path):
     return folder
 
 
+@pytest.mark.slow
 def test_the_command_trains(image_rows, tmp_path):
     out = tmp_path / "out"
     command = ["-m", "hf_vlm_rl.cli", "trl", "grpo", "--model_name_or_path", str(directory(INTERNLM2))]
@@ -94,6 +96,7 @@ def test_the_command_trains(image_rows, tmp_path):
     assert str(directory(INTERNLM2)) in (out / "adapter_config.json").read_text()
 
 
+@pytest.mark.slow
 def test_an_unknown_script_is_an_error():
     command = [sys.executable, "-m", "hf_vlm_rl.cli", "trl", "grpoo"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -30,7 +30,8 @@ def encoded(mode: str, kind: str, orientation: int) -> bytes | None:
     out = io.BytesIO()
     try:
         image.save(out, kind, exif=exif)
-    except (OSError, ValueError, KeyError):  # a format that has no such mode
+        PIL.Image.open(io.BytesIO(out.getvalue())).load()
+    except (OSError, ValueError, KeyError):  # no such mode; before Pillow 13, a TIFF in YCbCr is cut off
         return None
     return out.getvalue()
 

@@ -4,6 +4,8 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
+DEEPSPEED = .lanes/deepspeed
+LMMS = .lanes/lmms
 FLOORS = .lanes/floors
 MIDDLE = .lanes/middle
 SETS = src/hf_vlm_rl/constraints
@@ -20,7 +22,8 @@ LOWEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(FLOORS)/bin/python -m pytest $(OPT
 # What meets most of other packages, in some five minutes.
 CONFORMANCE = equals_the_bare_model batches encode_once end_of_turn native_pixels objects prefill sharing
 CORE = $(CONFORMANCE:%=tests/conformance/test_%.py) tests/loading/adapters tests/loading/internvl_chat \
-	tests/loading/test_auto.py tests/loading/test_quantization.py tests/policy tests/data tests/documents/test_private_api.py
+	tests/loading/test_auto.py tests/loading/test_quantization.py tests/policy tests/data tests/documents/test_private_api.py \
+	tests/processing/images tests/processing/test_native_call.py
 # `make test` leaves slow tests out, and `make test-slow` the others.
 SPEED ?= and not slow
 # Every lane runs, whatever became of those before it; those that failed are named at the end.
@@ -29,7 +32,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first demo brands wheel bench gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -39,6 +42,8 @@ help:
 	@echo "make test-families  stock trainers on every class of transformers, in addition"
 	@echo "make test-vllm  a real vLLM on a CPU, in an environment of its own"
 	@echo "make floors the lowest versions that pyproject.toml allows, in an environment of their own (floors-all: all tests)"
+	@echo "make zero   DeepSpeed's ZeRO-2 and ZeRO-3 on two processes of a CPU, in addition"
+	@echo "make lmms   lmms-eval on a policy, in addition"
 	@echo "make middle versions between the lowest and the newest; make sets: all tested sets of versions resolve"
 	@echo "make next   all tests on transformers and TRL as their repositories are now"
 	@echo "make wheel  build an sdist and a wheel, and run the demo from them"
@@ -47,11 +52,12 @@ help:
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
 	@echo "make site-check  the pages in a real browser, on a desktop and on a phone"
-	@echo "make docs   regenerate docs/families.md and the tables of docs/rewards.md, docs/trainers.md and docs/vllm.md"
+	@echo "make docs   regenerate docs/families.md and the tables of docs/quickstart.md, rewards.md, trainers.md and vllm.md"
 
 install: $(VENV)/.installed
 
 $(VENV)/.installed: pyproject.toml
+	@echo "Installing everything that tests and demos need into $(VENV): 7 GB on Linux, some minutes."
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
 	$(BIN)/python -m pip install -q -e '.[dev]'
@@ -68,6 +74,19 @@ $(TRL_FIRST)/.installed: $(VENV)/.installed
 	$(BIN)/python -m pip install -q --no-deps --target $(TRL_FIRST) trl==1.0.0
 	touch $@
 
+# DeepSpeed without CUDA is pure Python, too; its ZeRO runs on gloo.
+$(DEEPSPEED)/.installed: $(VENV)/.installed
+	rm -rf $(DEEPSPEED)
+	$(BIN)/python -m pip install -q --no-deps --target $(DEEPSPEED) deepspeed hjson ninja py-cpuinfo msgpack einops
+	touch $@
+
+# lmms-eval with what it imports for tasks of images alone; all of its packages would take gigabytes.
+$(LMMS)/.installed: $(VENV)/.installed
+	rm -rf $(LMMS)
+	$(BIN)/python -m pip install -q --no-deps --target $(LMMS) lmms-eval colorama evaluate loguru lxml portalocker pytz \
+		sacrebleu tabulate tenacity
+	touch $@
+
 test:
 	@sh tests/run_lanes.sh $(LANES:%="$(MAKE) %")
 
@@ -75,7 +94,7 @@ test:
 test-slow: export SPEED = and slow
 test-slow:
 	@sh tests/run_lanes.sh "$(MAKE) unit HF_VLM_RL_CLASSES=all" "$(MAKE) trainers HF_VLM_RL_CLASSES=all" \
-		"$(MAKE) trainers-latest SPEED=" "$(MAKE) ppo-first SPEED="
+		"$(MAKE) trainers-latest SPEED=" "$(MAKE) ppo-first SPEED=" "$(MAKE) zero" "$(MAKE) lmms"
 
 lint: types
 	$(BIN)/ruff check .
@@ -91,10 +110,18 @@ trainers: install
 	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m "trl $(SPEED)"
 
 trainers-latest: $(TRL_LATEST)/.installed
-	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m "trl $(SPEED)"
+	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m "trl and not once $(SPEED)"
 
 ppo-first: $(TRL_FIRST)/.installed
-	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m "ppo $(SPEED)"
+	HF_VLM_RL_TRL_LANE=1.0 PYTHONPATH=$(TRL_FIRST) $(PYTEST) tests -m "ppo and not once $(SPEED)"
+
+# ZeRO-2 and ZeRO-3 on two processes; `make zero HF_VLM_RL_CLASSES=all`: ZeRO-3 with each class.
+zero: $(DEEPSPEED)/.installed
+	HF_VLM_RL_TRL_LANE=1.12 PYTHONPATH=$(DEEPSPEED) $(PYTEST) tests/loading/test_zero.py tests/trainers/distributed -k zero
+
+# lmms-eval's own code on a policy.
+lmms: $(LMMS)/.installed
+	PYTHONPATH=$(LMMS) $(PYTEST) tests/evaluation/test_lmms.py
 
 # Stock GRPO, DPO, SFT and PPO on every class without a written row: a part of `make test-slow`.
 test-families: install
@@ -124,13 +151,18 @@ $(MIDDLE)/.installed: $(VENV)/.installed
 middle: $(MIDDLE)/.installed
 	$(subst $(FLOORS),$(MIDDLE),$(LOWEST)) $(CORE)
 
-# Every tested set of versions resolves; nothing is installed. Some mirrors lack the certifi that vLLM 0.33 asks for.
+# Every tested set of versions resolves, and what a script of examples/ asks for; nothing is installed. Some mirrors
+# lack the certifi that vLLM 0.33 asks for.
 sets: install
 	@mkdir -p .lanes && echo certifi > .lanes/certifi.txt
 	@for set in $(SETS)/*.txt; do \
 		{ echo .; grep '^vllm==' $$set; } > .lanes/asked.in; \
 		$(BIN)/uv pip compile -q -c $$set --overrides .lanes/certifi.txt .lanes/asked.in -o .lanes/resolved.txt || exit 1; \
 		echo "$$set resolves"; \
+	done
+	@for script in `grep -l '^# /// script' examples/*.py`; do \
+		$(BIN)/uv lock -q --script $$script --dry-run || exit 1; \
+		echo "$$script resolves"; \
 	done
 
 # An hour on two cores; CI runs the core.
@@ -203,6 +235,7 @@ docs: install
 	$(BIN)/python docs/make_families.py
 	$(BIN)/python docs/make_rewards.py
 	$(BIN)/python docs/make_trainers.py
+	$(BIN)/python docs/make_versions.py
 	$(BIN)/python docs/make_vllm.py
 
 cards: install

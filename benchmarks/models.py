@@ -41,7 +41,9 @@ def sized(size: Size, tiles: int) -> tuple[Any, Any]:
     return made.config, made.processor
 
 
-def stock(name: str, tiles: int, device: str, attention: str | None = None) -> tuple[Any, Any]:
+def stock(
+    name: str, tiles: int, device: str, attention: str | None = None, vocabulary: int | None = None
+) -> tuple[Any, Any]:
     """A stock model of random weights on a device, and its native processor.
 
     Args:
@@ -49,9 +51,11 @@ def stock(name: str, tiles: int, device: str, attention: str | None = None) -> t
         tiles: Most tiles of an image.
         device: Where the weights are drawn.
         attention: Attention kernel, transformers' own choice if None.
+        vocabulary: Words that the model can say; None: those of its tiny tokenizer.
     """
     size = SIZES[name]
     config, processor = sized(size, tiles)
+    config.text_config.vocab_size = vocabulary or config.text_config.vocab_size
     chosen = {} if attention is None else {"attn_implementation": attention}
     torch.manual_seed(0)
     with torch.device(device):
@@ -73,7 +77,12 @@ def policy_of(model: Any, processor: Any, same_weights: bool = False) -> Any:
 
 
 def pair(
-    name: str, tiles: int, train_vision: bool, device: str, same_weights: bool = False
+    name: str,
+    tiles: int,
+    train_vision: bool,
+    device: str,
+    same_weights: bool = False,
+    vocabulary: int | None = None,
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
     """The same weights and LoRA adapter twice: (model, processing class) of stock and of the policy.
 
@@ -83,8 +92,9 @@ def pair(
         train_vision: Whether the vision tower is trained as well, as a whole.
         device: Of the weights.
         same_weights: See `policy_of`; for a frozen tower only.
+        vocabulary: See `stock`.
     """
-    model, processor = stock(name, tiles, device)
+    model, processor = stock(name, tiles, device, vocabulary=vocabulary)
     policy = policy_of(model, processor, same_weights)
     config = policy.lora_config(r=16, init_lora_weights=False)
     tower = policy.family.vision[0]

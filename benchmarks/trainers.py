@@ -49,6 +49,7 @@ class Shape:
         images: Different images of the prompt, if they have tiles.
         words: Words of the prompt's text beside the question; a letter and its blank are a token each.
         checkpointing: Whether layers are run again in the backward pass.
+        vocabulary: Words that the model can say; None: the 408 of its tiny tokenizer.
     """
 
     trainer: str
@@ -60,6 +61,7 @@ class Shape:
     images: int = 1
     words: int = 0
     checkpointing: bool = False
+    vocabulary: int | None = None
 
     def pictures(self, name: str) -> list[Any]:
         """The images of the prompt, for a model of some size."""
@@ -241,7 +243,7 @@ def measure(
     Raises:
         TimeUp: If the deadline leaves no time for two turns after the first.
     """
-    sides = pair(name, shape.tiles, shape.vision == "trained", device, same_weights)
+    sides = pair(name, shape.tiles, shape.vision == "trained", device, same_weights, shape.vocabulary)
     probes = []
     with tempfile.TemporaryDirectory() as out:
         options = common(out, device, SIZES[name].dtype) | {"gradient_checkpointing": shape.checkpointing}
@@ -362,17 +364,19 @@ def main() -> None:
     for name, usual in USUAL.items():
         parser.add_argument(f"--{name}", nargs="+", type=type(usual), choices=choices.get(name))
     parser.add_argument("--checkpointing", action="store_true", help="run layers again in the backward pass")
+    parser.add_argument("--vocabulary", type=int, help="words that the model can say; default: 408")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     given = vars(parser.parse_args())
-    repeats, device, checkpointing = (given.pop(name) for name in ("repeats", "device", "checkpointing"))
+    repeats, device = given.pop("repeats"), given.pop("device")
+    options = {name: given.pop(name) for name in ("checkpointing", "vocabulary")}
     machine = torch.cuda.get_device_name() if device == "cuda" else processor_name()
     print(f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}, TRL {trl.__version__}\n")
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))
     for cell in _cells(given):
         name = cell.pop("model")
-        shape = Shape(**cell, checkpointing=checkpointing)
+        shape = Shape(**cell, **options)
         print(line(measure(name, shape, repeats, device)), flush=True)
 
 

@@ -15,7 +15,8 @@ PAGE = ROOT / "docs" / "families.md"
 HEAD = """\
 # Families
 
-Written by `make docs` from the classes of transformers, what is derived of each, and the tests. Do not edit.
+For people who ask whether their model is supported, and what works with it. `make docs` writes this page
+from the classes of transformers, what is derived of each, and the tests.
 
 A family is a `config.model_type` of transformers. What the library needs to know of one is derived from the
 model and its native processor when a checkpoint is loaded; a *written* row adds what they do not tell.
@@ -29,7 +30,7 @@ time; `hf-vlm-rl check MODEL --weights` says by how much it is off.
 "shares prompts" says whether rows of one prompt are [packed](performance.md#how-rows-share) in training, or
 why they are not. "boxes" is how the makers' models write one,
 here the left half of an image of 640 x 480 pixels; "-" where they document none. See
-[rewards.md](rewards.md). "videos": whether it takes [them](videos.md), in these tests.
+[Rewards](rewards.md). "videos": whether it takes [them](videos.md), in these tests.
 
 | `model_type` | row | shares prompts | videos | image options | boxes | what is special |
 |---|---|---|---|---|---|---|

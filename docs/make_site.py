@@ -3,10 +3,12 @@
 Links are written so that they work where the repository is browsed: relative to the file they stand in.
 The site has the repository's tree, with docs/ as its root. Pages of other folders that the navigation names
 are copied into that tree, and so is every file that some page links to; Zensical builds what was gathered.
-Nothing has to know where the repository is hosted.
+Nothing has to know where the repository is hosted; where GitHub builds the site, its variables say so, and
+the navigation has a link to it. The site's name carries the version.
 """
 
 import argparse
+import os
 import posixpath
 import re
 import shutil
@@ -38,7 +40,7 @@ def build(site: Path) -> None:
     """
     with tempfile.TemporaryDirectory() as temporary:
         work = Path(temporary)
-        shutil.copy(ROOT / CONFIGURATION, work)
+        (work / CONFIGURATION).write_text(yaml.safe_dump(configuration(), sort_keys=False), encoding="utf-8")
         (work / "src").symlink_to(ROOT / "src")
         gather(work / "docs")
         command = [sys.executable, "-m", "zensical", "build", "--strict"]
@@ -47,6 +49,18 @@ def build(site: Path) -> None:
             raise SystemExit(done.returncode)
         shutil.rmtree(site, ignore_errors=True)
         shutil.move(work / "site", site)
+
+
+def configuration() -> dict:
+    """mkdocs.yml, with the version in the site's name and the repository in the navigation."""
+    read = yaml.safe_load((ROOT / CONFIGURATION).read_text(encoding="utf-8"))
+    initial = (ROOT / "src" / "hf_vlm_rl" / "__init__.py").read_text(encoding="utf-8")
+    (version,) = re.findall(r'^__version__ = "(.*)"$', initial, re.MULTILINE)
+    read["site_name"] += f" {version}"
+    if "GITHUB_REPOSITORY" in os.environ:
+        address = f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+        read["nav"].insert(1, {"Repository": address})
+    return read
 
 
 def gather(tree: Path) -> None:

@@ -1,4 +1,4 @@
-"""Write the table of docs/trainers.md from tests/trainers/ways.py, which the tests of the trainers keep.
+"""Write the tables of docs/trainers.md from tests/trainers/ways.py and options.py, which the tests keep.
 
 Run `make docs`. A test fails when the page is not what this script writes.
 """
@@ -11,7 +11,8 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "trainers.md"
 sys.path.insert(0, str(ROOT))
 
-from tests.trainers.ways import FIRST, LAST, NEWEST, WAYS  # noqa: E402 - found by the path above
+from tests.trainers.options import MISSING, OPTIONS, Option  # noqa: E402 - found by the path above
+from tests.trainers.ways import FIRST, LAST, NEWEST, ONE, TWO, WAYS  # noqa: E402
 
 VERSIONS = {FIRST: "TRL 1.0.0", LAST: "TRL 1.12.0", NEWEST: "TRL 1.16"}
 EXPERIMENTAL = "trl.experimental."
@@ -28,10 +29,36 @@ def table() -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def code(name: str, value: object) -> str:
+    """A setting as it is written in Python."""
+    return f'`{name}="{value}"`' if isinstance(value, str) else f"`{name}={value}`"
+
+
+def equal(option: Option, version: str) -> str:
+    """On how many families this version of TRL was compared; nothing of it where only the names were."""
+    if option.name in MISSING.get(version, ()):
+        return "-"
+    return "" if version == FIRST else TWO if option.core else ONE
+
+
+def options() -> str:
+    """A line for each option."""
+    head = ["`GRPOConfig`", "with", "changes", *VERSIONS.values()]
+    lines = [head, ["---"] * len(head)]
+    for option in OPTIONS:
+        beside = ", ".join(code(name, value) for name, value in option.beside.items())
+        cells = [equal(option, version) for version in VERSIONS]
+        lines.append([code(option.name, option.value), beside, option.changes, *cells])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
 def page() -> str:
     """The text of docs/trainers.md."""
-    mark = r"(<!-- trainers: written by `make docs` -->\n\n).*?(\n<!-- end -->)"
-    return re.sub(mark, lambda found: found[1] + table() + found[2], PAGE.read_text(), flags=re.DOTALL)
+    text = PAGE.read_text()
+    for name, lines in (("trainers", table()), ("options", options())):
+        mark = rf"(<!-- {name}: written by `make docs` -->\n\n).*?(\n<!-- end -->)"
+        text = re.sub(mark, lambda found, lines=lines: found[1] + lines + found[2], text, flags=re.DOTALL)
+    return text
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
     rm tests/vllm/engine/*.jsonl
     HF_VLM_RL_VLLM_FIGURES=tests/vllm/engine/figures.jsonl make test-vllm
+    PYTHONPATH=.:tests/vllm/engine/start .lanes/vllm/bin/python -m tests.vllm.engine.overhead \
+        tests/vllm/engine/overhead.jsonl
     PYTHONPATH=.:tests/vllm/engine/start .lanes/vllm/bin/python -m tests.vllm.engine.every_class \
         tests/vllm/engine/classes.jsonl
     make docs
@@ -11,6 +13,7 @@ A test fails when the page is not what this script writes.
 
 import json
 import re
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,19 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "vllm.md"
 RUNS = ROOT / "tests" / "vllm" / "engine"
 FIGURES = """\
-| model | weights | largest difference of log-probs, each step | mean importance ratio, each step |
+| trainer, way | model | weights | largest difference of log-probs, each step | importance ratio, each step |
+|---|---|---|---|---|
+"""
+# What a run recorded as its way, and what the page says.
+WAYS = {
+    "vllm_rollout": "`vllm_rollout`, in its process",
+    "read_tickets": "`read_tickets`, in its process",
+    "vllm_rollout, server": "`vllm_rollout`, a server",
+    "front": "a front, servers",
+}
+TOOLS = ", images of tools"
+OVERHEAD = """\
+| request | direct | through a front | ratio, rounds |
 |---|---|---|---|
 """
 CLOSE = 1e-3  # what the tests ask for
@@ -38,9 +53,49 @@ def figures() -> str:
     lines = []
     for row in rows("figures.jsonl"):
         differences = ", ".join(f"{value:.1g}" for value in row["difference"])
-        ratios = ", ".join(f"{value:.4f}" for value in row["ratio"])
-        lines.append(f"| `{row['family']}` | {row['weights']} | {differences} | {ratios} |\n")
+        ratios = ", ".join(f"{value:.4f}" for value in row["ratio"]) or "not logged"
+        way = f"{row['trainer'].removesuffix('Trainer')}, {WAYS.get(row['way'], 'TRL as it is')}"
+        lines.append(f"| {way} | `{row['family']}` | {row['weights']} | {differences} | {ratios} |\n")
     return FIGURES + "".join(lines)
+
+
+def ways() -> str:
+    """Which trainer was run in which way: the largest difference of log-probs, and the families."""
+    runs: dict[str, dict[str, list[dict]]] = {}
+    for row in rows("figures.jsonl"):
+        if row["way"] in WAYS:
+            trainer = f"`{row['trainer']}`" + TOOLS * row["weights"].endswith(TOOLS)
+            runs.setdefault(trainer, {}).setdefault(row["way"], []).append(row)
+    lines = ["| trainer | " + " | ".join(WAYS.values()) + " |\n", "|---" * (len(WAYS) + 1) + "|\n"]
+    for trainer, by_way in sorted(runs.items()):
+        cells = []
+        for way in WAYS:
+            families = {row["family"] for row in by_way.get(way, [])}
+            largest = max((max(row["difference"]) for row in by_way.get(way, [])), default=0)
+            cells.append(f"{largest:.0e} ({', '.join(sorted(families))})" if families else "-")
+        lines.append(f"| {trainer} | {' | '.join(cells)} |\n")
+    return "".join(lines)
+
+
+def overhead() -> str:
+    """What requests take in milliseconds, the median of all rounds, and the ratio of each round."""
+    *requests, known = rows("overhead.jsonl")
+    lines = []
+    for row in requests:
+        ratios = sorted(front / direct for front, direct in zip(row["front"], row["direct"], strict=True))
+        direct, front = (statistics.median(row[way]) for way in ("direct", "front"))
+        lines.append(
+            f"| {row['kind']} | {direct:.1f} ms | {front:.1f} ms | {front / direct:.2f} "
+            f"({ratios[0]:.2f} to {ratios[-1]:.2f}) |\n"
+        )
+    sent, named = (statistics.median(known[way]) for way in ("sent", "named"))
+    lines.append(
+        f"\nAn image that the server has is sent again, {known['bytes'] / 1e3:.0f} kB here: {sent:.1f} ms a "
+        f"request. Named by a `uuid` alone, it would take {named:.1f} ms. The front does not do "
+        "that: a run of AsyncGRPO with images named alone ended with vLLM. Pauses may have been the "
+        "cause (see above); it was not tried again since they are mended.\n"
+    )
+    return OVERHEAD + "".join(lines)
 
 
 def classes() -> str:
@@ -63,7 +118,8 @@ def classes() -> str:
 def page() -> str:
     """The text of docs/vllm.md."""
     text = PAGE.read_text()
-    for name, table in {"figures": figures(), "classes": classes()}.items():
+    tables = {"figures": figures(), "ways": ways(), "overhead": overhead(), "classes": classes()}
+    for name, table in tables.items():
         mark = rf"(<!-- {name}: written by `make docs` -->\n\n).*?(\n<!-- end -->)"
         text = re.sub(mark, lambda found, table=table: found[1] + table + found[2], text, flags=re.DOTALL)
     return text

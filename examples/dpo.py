@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """DPO on preferences about images: of two answers to one prompt, the chosen and the rejected.
 

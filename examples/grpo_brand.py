@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """GRPO on brand recognition: name the brand in a picture, out of a hundred and more.
 

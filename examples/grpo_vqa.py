@@ -1,11 +1,13 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl[rewards]"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """GRPO on questions about images, with a reward that fits the kind of answer.
 
 The data: a folder with images and a metadata.jsonl (`{"file_name": "1.jpg", "question": "How many cups?",
-"answer": "2"}`), a Hub dataset with such columns, LLaVA's .jsonl or .json, or a .yaml mixture of files.
+"answer": "2"}`), a Hub dataset with such columns, or whatever else `load_any` reads.
 
     accelerate launch examples/grpo_vqa.py --data data --kind number --output_dir out
 """
@@ -13,11 +15,10 @@ The data: a folder with images and a metadata.jsonl (`{"file_name": "1.jpg", "qu
 from dataclasses import dataclass, field
 from typing import Literal
 
-from datasets import load_dataset
 from trl import GRPOConfig, GRPOTrainer, TrlParser
 
 from hf_vlm_rl import AutoVLMPolicy, push_adapter, rewards, save_adapter
-from hf_vlm_rl.data import from_dataset, load_llava, load_mixture, train_validation_split
+from hf_vlm_rl.data import load_any, train_validation_split
 from hf_vlm_rl.evaluation import EvaluationCallback
 from hf_vlm_rl.vllm import vllm_rollout
 
@@ -36,20 +37,12 @@ SYSTEM = "Reason inside <think></think>, then give the answer, and only that, in
 class Arguments:
     """What this script takes besides GRPOConfig's arguments."""
 
-    data: str = field(metadata={"help": "folder with metadata.jsonl, Hub id, .jsonl, .json or .yaml"})
+    data: str = field(metadata={"help": "folder, file or Hub id, as load_any reads"})
     kind: Literal[tuple(KINDS)] = field(default="text", metadata={"help": "of answers; decides the reward"})
     model: str = field(default="Qwen/Qwen2.5-VL-3B-Instruct", metadata={"help": "Hub id or directory"})
     dtype: str = field(default="bfloat16", metadata={"help": "of the model's weights"})
     lora_r: int = field(default=16, metadata={"help": "LoRA rank"})
     held_out: int = field(default=200, metadata={"help": "rows to evaluate on, before and after"})
-
-
-def read(data):
-    if data.endswith((".yaml", ".yml")):
-        return load_mixture(data, system=SYSTEM)
-    if data.endswith((".json", ".jsonl")):
-        return load_llava(data, system=SYSTEM)
-    return from_dataset(load_dataset(data, split="train"), prompt="question", images="image", system=SYSTEM)
 
 
 if __name__ == "__main__":
@@ -59,7 +52,7 @@ if __name__ == "__main__":
     batches = {"num_generations": 8, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4}
     parser.set_defaults(**defaults, **batches, max_completion_length=512, reward_weights=[1.0, 0.2])
     args, training = parser.parse_args_and_config()
-    splits = train_validation_split(read(args.data), args.held_out)  # no image is in both
+    splits = train_validation_split(load_any(args.data, system=SYSTEM), args.held_out)  # no image is in both
     reward_funcs = [KINDS[args.kind], rewards.FormatReward(partial=True)]
     policy = AutoVLMPolicy.from_pretrained(args.model, dtype=args.dtype)
     trainer = GRPOTrainer(

@@ -8,6 +8,7 @@ warmed-up model is trained a second time without the tool, on the same rows for 
 import argparse
 import copy
 import json
+import sys
 import warnings
 from pathlib import Path
 
@@ -16,9 +17,15 @@ import torch
 import transformers
 from trl import GRPOConfig, GRPOTrainer
 
+if not __package__:  # `python examples/grpo_zoom.py`: as `python -m examples.grpo_zoom` from the checkout
+    sys.path[0], __package__ = str(Path(__file__).resolve().parents[1]), "examples"
+
 from .demo_digits.train import CPU
 from .zoom_sheets.data import Sheet, load_splits
 from .zoom_sheets.model import build_policy, warm_up
+
+ROWS = {"per_device_train_batch_size": 128, "per_device_eval_batch_size": 100, "num_iterations": 2}
+ROLLOUTS = {"num_generations": 8, "num_generations_eval": 1, "steps_per_generation": 2, "logging_steps": 8}
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("outputs/zoom"), help="output directory")
@@ -58,19 +65,12 @@ for name, tools in {"with the tool": {"environment_factory": Sheet}, "without": 
             output_dir=str(options.out / name),
             seed=options.seed,
             max_steps=options.steps,
-            num_generations=8,
-            num_generations_eval=1,
-            per_device_train_batch_size=128,
-            per_device_eval_batch_size=100,
-            steps_per_generation=2,
-            num_iterations=2,
             max_completion_length=60,  # a call, the image and a digit
             max_tool_calling_iterations=1,
             learning_rate=2e-3,
             warmup_steps=8,
-            logging_steps=8,
             disable_tqdm=True,
-            **CPU,
+            **CPU | ROWS | ROLLOUTS,
         ),
         **tools,
     )

@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """Ask a trained adapter (or any model) about images; its base and its processor are found.
 

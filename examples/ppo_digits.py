@@ -4,6 +4,7 @@
 """
 
 import argparse
+import sys
 import warnings
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from peft import get_peft_model
 from hf_vlm_rl import AutoVLMPolicy, RewardFunctionModel, shared_critic
 from hf_vlm_rl.compat import require_ppo
 
+if not __package__:  # `python examples/ppo_digits.py`: as `python -m examples.ppo_digits` from the checkout
+    sys.path[0], __package__ = str(Path(__file__).resolve().parents[1]), "examples"
+
 from .demo_digits.data import load_splits
 from .demo_digits.evaluate import accuracy, answers, are_right, gain
 from .demo_digits.model import build_checkpoint
@@ -22,6 +26,9 @@ from .demo_digits.train import CPU, exact_answer_reward, warm_up
 
 require_ppo()
 from trl.experimental.ppo import PPOConfig, PPOTrainer  # noqa: E402
+
+ROWS = {"per_device_train_batch_size": 128, "local_rollout_forward_batch_size": 128, "num_mini_batches": 2}
+ANSWERS = {"response_length": 2, "stop_token": "eos", "num_sample_generations": 0, "kl_coef": 0.0}
 
 parser = argparse.ArgumentParser(description=__doc__)
 parser.add_argument("--out", type=Path, default=Path("outputs/ppo_digits"), help="output directory")
@@ -59,18 +66,11 @@ trainer = PPOTrainer(
     callbacks=[reward_model.callback],
     args=PPOConfig(
         output_dir=str(options.out),
+        gradient_accumulation_steps=1,
         seed=options.seed,
         total_episodes=options.episodes,
-        per_device_train_batch_size=128,
-        gradient_accumulation_steps=1,
-        num_mini_batches=2,
-        local_rollout_forward_batch_size=128,
         learning_rate=3e-3,
-        response_length=2,  # a digit and the end of the turn
-        stop_token="eos",
-        kl_coef=0.0,
-        num_sample_generations=0,
-        **CPU,
+        **CPU | ROWS | ANSWERS,
     ),
 )
 trainer.train()

@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl[ppo]"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """PPO on questions about images, with TRL's PPOTrainer (TRL <= 1.12: `pip install '.[ppo]'`).
 

@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl[quant]"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """GRPO of a 7B model on cards of 24 GB: a 4-bit decoder, LoRA, gradient checkpointing, small images.
 

@@ -1,6 +1,8 @@
 # /// script
 # requires-python = ">=3.11"
 # dependencies = ["hf-vlm-rl"]
+# [tool.uv.sources]
+# hf-vlm-rl = { path = "..", editable = true }
 # ///
 """SFT on images: imitate given answers, as a start for reinforcement learning or for its own sake.
 

@@ -91,7 +91,9 @@ def with_completions(batch: BatchFeature) -> tuple[dict[str, Any], torch.Tensor]
     grown["attention_mask"] = torch.cat([batch["attention_mask"], real.long()], dim=1)
     for name in ("mm_token_type_ids", "token_type_ids"):  # TRL gives completions type 0 as well
         if name in batch:
-            grown[name] = torch.cat([batch[name], torch.zeros_like(ids)], dim=1)
+            # Prompts of PaliGemma have type 0 alone, and its completions 1.
+            kind = int(name == "token_type_ids" and not bool(batch[name].any()))
+            grown[name] = torch.cat([batch[name], torch.full_like(ids, kind)], dim=1)
     return grown, real
 
 

@@ -117,7 +117,7 @@ def improve(
 def with_one_bar(trainer, shown: str):
     """Replace the trainer's printed log by one progress bar with its latest figure."""
     trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(OneBar(shown))
+    trainer.add_callback(OneBar(type(trainer).__name__.removesuffix("Trainer"), shown))
     return trainer
 
 

@@ -1,9 +1,10 @@
 """The two training phases. Each hands its model to a trainer exactly as TRL ships it."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from datasets import Dataset
-from transformers import ProgressCallback
+from transformers import ProgressCallback, TrainerCallback
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
 
 CPU = {
@@ -16,11 +17,17 @@ CPU = {
 
 
 class OneBar(ProgressCallback):
-    """Progress bar that shows the latest `shown` figure instead of printing every log entry."""
+    """Progress bar with a name that shows the latest `shown` figure instead of printing every log entry."""
 
-    def __init__(self, shown: str):
+    def __init__(self, name: str, shown: str):
         super().__init__()
-        self.shown = shown
+        self.name, self.shown = name, shown
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        """Name the bar."""
+        super().on_train_begin(args, state, control, **kwargs)
+        if self.training_bar is not None:
+            self.training_bar.set_description(self.name)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         """Write the figure behind the bar."""
@@ -53,11 +60,18 @@ def warm_up(policy, dataset: Dataset, seed: int, directory: Path) -> None:
         ),
     )
     trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(OneBar("loss"))
+    trainer.add_callback(OneBar("SFT", "loss"))
     trainer.train()
 
 
-def improve(policy, dataset: Dataset, seed: int, steps: int, directory: Path) -> GRPOTrainer:
+def improve(
+    policy,
+    dataset: Dataset,
+    seed: int,
+    steps: int,
+    directory: Path,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> GRPOTrainer:
     """Improve `policy` by trial and reward on the images of `dataset`, training only the adapter.
 
     Every 8 steps (512 completions, used twice) 64 images get 8 sampled answers each.
@@ -68,6 +82,7 @@ def improve(policy, dataset: Dataset, seed: int, steps: int, directory: Path) ->
         seed: Of the sampling and of the adapter's first weights.
         steps: Optimizer steps of 128 completions each.
         directory: Where the trainer may write.
+        callbacks: Of the trainer.
 
     Returns:
         The trainer after training: `policy` with its adapter, and `state.log_history`.
@@ -78,6 +93,7 @@ def improve(policy, dataset: Dataset, seed: int, steps: int, directory: Path) ->
         reward_funcs=exact_answer_reward,
         train_dataset=dataset,
         peft_config=policy.lora_config(r=16),
+        callbacks=list(callbacks),
         args=GRPOConfig(
             output_dir=str(directory),
             seed=seed,
@@ -94,6 +110,6 @@ def improve(policy, dataset: Dataset, seed: int, steps: int, directory: Path) ->
         ),
     )
     trainer.remove_callback(ProgressCallback)
-    trainer.add_callback(OneBar("reward"))
+    trainer.add_callback(OneBar("GRPO", "reward"))
     trainer.train()
     return trainer

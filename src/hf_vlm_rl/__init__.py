@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .families.registry import register_family as register_family
     from .hub import push_adapter as push_adapter
     from .hub import push_folder as push_folder
+    from .hub import push_images as push_images
     from .hub import push_with_card as push_with_card
     from .hub import save_adapter as save_adapter
     from .hub.cards import AdapterCardData as AdapterCardData

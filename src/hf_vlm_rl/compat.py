@@ -1,7 +1,10 @@
 """The only place with version comparisons. Each fact: what it is, since when, when it can go."""
 
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 from importlib.metadata import requires, version
+from importlib.util import find_spec
 from inspect import signature
 from typing import Any
 
@@ -9,6 +12,7 @@ import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
 from transformers import cache_utils
+from transformers.image_transforms import convert_to_rgb
 
 from ._install import pip_install
 
@@ -32,22 +36,19 @@ def require_trl_with_unknown_architectures() -> None:
         )
 
 
-# TRL 1.13 dropped trl.experimental.ppo. Goes when TRL has PPO again, or PPO support ends here.
-TRL_WITHOUT_PPO = Version("1.13")
-
-
 def require_ppo() -> None:
-    """Raise unless the installed TRL has `trl.experimental.ppo.PPOTrainer`.
+    """Raise unless the installed TRL has `trl.experimental.ppo`, which TRL 1.13 dropped; goes with PPO here.
 
     Raises:
-        ImportError: If TRL is 1.13 or newer. Names the last version that has it.
+        ImportError: If it has not. Names the last version that has it.
     """
-    installed = Version(version("trl"))
-    if installed >= TRL_WITHOUT_PPO:
-        raise ImportError(
-            f"Got TRL {installed}, which has no PPOTrainer. The last version with "
-            f"trl.experimental.ppo is 1.12.0: {pip_install('ppo')}, or 'trl<1.13'."
-        )
+    with suppress(ImportError):  # of a TRL without `trl.experimental`
+        if find_spec("trl.experimental.ppo"):
+            return
+    raise ImportError(
+        f"Got TRL {version('trl')}, which has no PPOTrainer. The last version with "
+        f"trl.experimental.ppo is 1.12.0: {pip_install('ppo')}, or 'trl<1.13'."
+    )
 
 
 def require_vllm_of_trl(installed: str) -> None:
@@ -73,6 +74,25 @@ def require_vllm_of_trl(installed: str) -> None:
             )
 
 
+# After a tool's answer, TRL asks a vLLM server with each row's own conversation (1.12: with that of the first
+# of a group, for all). Since TRL 1.16 or a version between, which were not run; goes when 1.16 is required.
+TRL_WITH_TOOLS_ON_SERVERS = Version("1.16")
+
+
+def require_trl_with_tools_on_servers() -> None:
+    """Raise unless the installed TRL runs tools with a vLLM server.
+
+    Raises:
+        ImportError: If TRL is older than 1.16.
+    """
+    installed = Version(version("trl"))
+    if installed < TRL_WITH_TOOLS_ON_SERVERS:
+        raise ImportError(
+            f"Got TRL {installed}, tools and a vLLM server. Expected TRL >= {TRL_WITH_TOOLS_ON_SERVERS}: "
+            "after a tool's answer, older ones ask the server with the conversation of another row."
+        )
+
+
 # Errors of a device: its memory is full, a kernel or the driver failed. `AcceleratorError` is there since
 # torch 2.8 (before: a RuntimeError like any other); goes when torch >= 2.8 is required.
 DEVICE_ERRORS: tuple[type[Exception], ...] = (
@@ -83,6 +103,11 @@ DEVICE_ERRORS: tuple[type[Exception], ...] = (
 
 # Layers of a cache that keep nothing. Since transformers 5.23; the question goes when >= 5.23 is required.
 EMPTY_LAYERS: list[type] = [cache_utils.DummyLayer] if hasattr(cache_utils, "DummyLayer") else []
+
+# transformers' conversion gives arrays, and lays transparency on white, since 5.21 (before: PIL images, with
+# transparency dropped). The question goes when >= 5.21 is required.
+_gives_arrays = "return_numpy" in signature(convert_to_rgb).parameters
+stock_rgb: Any = partial(convert_to_rgb, return_numpy=True) if _gives_arrays else convert_to_rgb
 
 
 def merged_arguments(processor: Any, kwargs: Mapping[str, Any]) -> Mapping[str, Any]:

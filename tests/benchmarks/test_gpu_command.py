@@ -27,7 +27,7 @@ class Hiding(PathFinder):
 sys.meta_path = [Hiding if finder is PathFinder else finder for finder in sys.meta_path]
 """
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.once, pytest.mark.slow]
 
 
 def command(out, *arguments: str, environment=None) -> subprocess.CompletedProcess:

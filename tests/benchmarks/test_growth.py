@@ -58,6 +58,7 @@ def test_the_axes_are_those_that_were_promised():
 
 @pytest.mark.slow
 @pytest.mark.trl
+@pytest.mark.once
 def test_the_scale_command_writes_figures_and_plots_them_again(tmp_path):
     small = ("--model", "tiny-internvl", "--repeats", "1", "--axes", "images", "--sizes", "2")
     plot = tmp_path / "scale.png"
@@ -78,6 +79,7 @@ def test_the_scale_command_writes_figures_and_plots_them_again(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.trl
+@pytest.mark.once
 def test_the_host_memory_command_compares_the_sides():
     small = ("--model", "tiny-internvl", "--images", "2", "--tiles", "3")
     said = run("benchmarks.host_memory", *small, "--rollouts", "32", "--stock-rollouts", "8", "16")

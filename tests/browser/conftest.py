@@ -3,6 +3,7 @@
 import functools
 import http.server
 import importlib.util
+import os
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from tests.documents.pages import ROOT
 INSTALLED = importlib.util.find_spec("playwright") is not None
 collect_ignore_glob = [] if INSTALLED else ["test_*.py"]
 
+HOST = {"GITHUB_SERVER_URL": "https://github.com", "GITHUB_REPOSITORY": "user/hf_vlm_rl"}
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -32,7 +34,9 @@ def site(tmp_path_factory):
     """The folder with the built site."""
     folder = tmp_path_factory.mktemp("pages") / "site"
     command = [sys.executable, "docs/make_site.py", "--site", str(folder)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=os.environ | HOST, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
 

@@ -141,7 +141,7 @@ def test_what_cannot_be_done_ends_with_status_1_and_says_why(changed, message, r
 def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, capsys):
     (tmp_path / "rows.txt").touch()
     assert cli.main(["eval", "no/model", str(tmp_path / "rows.txt"), *OPTIONS]) == 1
-    assert "one of the suffixes" in capsys.readouterr().err
+    assert "rows.txt is empty. Expected a JSON Lines file" in capsys.readouterr().err
 
 
 def test_the_options_are_known_without_torch():
@@ -162,18 +162,17 @@ def test_help_names_the_options(capsys):
 @pytest.mark.parametrize(
     ("prompt", "message"),
     [
-        (3, "Row 0: Got 3 for a list of messages"),
-        (["a", "b"], "Row 0: Got the message 'a'"),
-        ([[user("a")[0]]], "Row 0: Got the message [{'"),
-        ([{"content": "x"}], "Row 0: Got the message {'content': 'x'}"),
-        ([{"role": 7, "content": "x"}], "Row 0: Got the message {'role': 7"),
-        ([{"role": "user", "content": 5}], "Row 0: Got 5 for a list of blocks"),
-        ([{"role": "user", "content": [5]}], "Row 0: Got the block 5"),
-        ([{"role": "user", "content": ["x"]}], "Row 0: Got the block 'x'"),
-        ([{"role": "user", "content": [{"text": "x"}]}], "Row 0: Got the block {'text': 'x'}"),
+        (3, "line 1: 'prompt' is 3; expected a list of messages"),
+        (["a", "b"], "line 1: prompt[0] is 'a'; expected {'role'"),
+        ([[user("a")[0]]], "line 1: prompt[0] is [{'role'"),
+        ([{"content": "x"}], "line 1: prompt[0] is {'content': 'x'}"),
+        ([{"role": 7, "content": "x"}], "line 1: turn 0 is said by 7"),
+        ([{"role": "user", "content": 5}], "line 1: turn 0 has the content 5; expected a string or blocks"),
+        ([{"role": "user", "content": [5]}], "line 1: turn 0 has the block 5"),
+        ([{"role": "user", "content": [{"text": "x"}]}], "line 1: turn 0 has the block {'text': 'x'}"),
         (
             [{"role": "user", "content": [{"type": "text", "text": 4}]}],
-            "Row 0: Got the block {'type': 'text', 'text': 4",
+            "line 1: turn 0 has the block {'type': 'text', 'text': 4",
         ),
     ],
 )

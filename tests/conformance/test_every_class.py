@@ -30,16 +30,9 @@ from .every import (
     one,
     two,
 )
-
-# Of the largest logit, in float32 on one thread: towers take images in another grouping than stock's, and
-# padding moves the last bits, which recurrent layers (qwen3_5) carry on.
-RTOL = 2e-5
+from .rounding import assert_equal, rtol_of_rows
 
 every = pytest.mark.parametrize("model_type", CLAIMED)
-
-
-def assert_equal(ours: torch.Tensor, stock: torch.Tensor, rtol: float = RTOL) -> None:
-    torch.testing.assert_close(ours, stock, rtol=0, atol=rtol * stock.abs().max().item())
 
 
 def test_at_least_65_classes_are_claimed_and_at_least_55_have_no_row():
@@ -76,11 +69,9 @@ def test_a_mixed_batch_gives_what_each_row_gives(model_type, twins):
     batch = twins.tickets(make)
     with torch.no_grad():
         together = twins.policy(**batch).logits
-    # Recurrent layers sum in other chunks behind padding: stock's own rows are 2e-5 from float64, these 5e-5.
-    rtol = 1e-4 if twins.policy.base_model.sharing.recurrent else RTOL
     for row, messages in enumerate(twins.rows(one(), two(), none())):
         alone = logits(twins.bare, twins.native([messages]))
-        assert_equal(together[row][batch["attention_mask"][row].bool()], alone, rtol)
+        assert_equal(together[row][batch["attention_mask"][row].bool()], alone, rtol_of_rows(twins.policy))
 
 
 @pytest.mark.parametrize("model_type", [name for name in CLAIMED if name not in NO_ROOM_FOR_TICKETS])
@@ -105,6 +96,8 @@ def test_gradients_are_those_of_stock(model_type, twins):
     (twins.policy(**twins.tickets([one(), one()]), use_cache=False).logits[:, -5:] @ weights).sum().backward()
     (twins.bare(**twins.native([one(), one()]), use_cache=False).logits[:, -5:] @ weights).sum().backward()
     grads = [p.grad.abs().max() for p in twins.bare.parameters() if p.grad is not None]
+    # Over six seeds, stock's gradients of recurrent layers are up to 1.7e-4 from float64, ours up to 1.8e-4.
+    rtol = 2e-4 if twins.policy.base_model.sharing.recurrent else 1e-4
     for (name, ours), (_, stock) in zip(
         twins.policy.named_parameters(), twins.bare.named_parameters(), strict=True
     ):
@@ -112,7 +105,7 @@ def test_gradients_are_those_of_stock(model_type, twins):
         if stock.grad is not None:
             # The floor is for gradients that are zero but for rounding, as of a key's bias.
             scale = max(stock.grad.abs().max(), 1e-2 * max(grads))
-            assert (ours.grad - stock.grad).abs().max() < 1e-4 * scale, name
+            assert (ours.grad - stock.grad).abs().max() < rtol * scale, name
 
 
 @every

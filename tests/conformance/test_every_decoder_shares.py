@@ -6,6 +6,7 @@ from peft import get_peft_model
 
 from .cases import tickets
 from .every import CLAIMED, STOCK_FAILS_BACKWARD, none, one, two
+from .rounding import rtol_of_rows
 from .test_sharing import SHUFFLED, assert_equal_gradients, group, real
 
 # Of the log-probs, in float32 on one thread. Recurrent layers carry on the last bits of their states.
@@ -81,7 +82,9 @@ def run(twins, batch: dict, mode: bool) -> tuple[torch.Tensor, dict[str, torch.T
 
 def assert_same(twins, batch: dict) -> None:
     (expected, expected_grads), (found, grads) = (run(twins, batch, mode) for mode in (False, True))
-    torch.testing.assert_close(found, expected, atol=ATOL, rtol=0)
+    # Over six seeds, rows by themselves are up to 5.6e-5 from float64 in recurrent layers, shared 6.8e-5.
+    atol = 2 * ATOL if twins.policy.base_model.sharing.recurrent else ATOL
+    torch.testing.assert_close(found, expected, atol=atol, rtol=0)
     assert_equal_gradients(grads, expected_grads)
 
 
@@ -159,4 +162,5 @@ def test_rows_padded_on_both_sides_share(twins):
         for twins.policy.base_model.sharing.mode in (False, True):
             logits.append(twins.policy(**batch, use_cache=False).logits[batch["attention_mask"].bool()])
     scale = logits[0].abs().clamp(max=1e4).max().item()
-    torch.testing.assert_close(logits[1], logits[0], atol=2e-5 * scale, rtol=0)
+    atol = rtol_of_rows(twins.policy) * scale
+    torch.testing.assert_close(logits[1], logits[0], atol=atol, rtol=0)

@@ -8,9 +8,8 @@ from hf_vlm_rl import UnsupportedModelError
 from tests.videos import asked, image, metadata, moving, video
 
 from .every import CLAIMED, VIDEO_CLASSES, logits
+from .rounding import assert_equal, rtol_of_rows
 from .test_videos import beside
-
-ATOL = 1e-4
 
 
 def stock_batch(twins, clip: np.ndarray, text: str) -> dict:
@@ -38,7 +37,7 @@ def test_a_batch_of_clips_equals_stock_row_by_row(twins):
     for row, (clip, text) in enumerate(zip(clips, questions, strict=True)):
         seen = batch["attention_mask"][row].bool()
         expected = logits(twins.bare, stock_batch(twins, clip, text))
-        torch.testing.assert_close(found[row][seen], expected, atol=ATOL, rtol=0)
+        assert_equal(found[row][seen], expected, rtol_of_rows(twins.policy))
     assert not twins.processing.state.videos.refusal
 
 

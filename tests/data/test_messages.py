@@ -105,12 +105,12 @@ def test_prompts_and_completions_keep_their_columns(load):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"messages": []}, "'messages' is '[]'"),
+        ({"messages": []}, "'messages' is []"),
         ({"messages": [says("tool", "x")]}, "turn 0 is said by 'tool'"),
         ({"messages": [{**says("user", "x"), "name": "me"}]}, "and nothing else"),
-        ({"messages": [says("user", None)]}, "turn 0 has the content 'None'"),
+        ({"messages": [says("user", None)]}, "turn 0 has the content None"),
         ({"messages": ["A?"]}, "messages[0] is 'A?'; expected"),
-        ({"messages": [says("user", [{"type": "audio"}])]}, "turn 0 has the block \"{'type': 'audio'}\""),
+        ({"messages": [says("user", [{"type": "audio"}])]}, "turn 0 has the block {'type': 'audio'}"),
         ({"messages": [says("user", [{"type": "image"}])]}, "1 place(s) for images"),
         (
             {"messages": [says("user", [{"type": "image", "path": "cat.png"}])], "image": "cat.png"},
@@ -139,8 +139,8 @@ def test_a_bad_row_names_file_and_line(load, row, message):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ({"prompt": "A?", "chosen": "a", "rejected": []}, "'rejected' is '[]'"),
-        ({"prompt": "A?", "chosen": "a", "rejected": 3}, "'rejected' is '3'"),
+        ({"prompt": "A?", "chosen": "a", "rejected": []}, "'rejected' is []"),
+        ({"prompt": "A?", "chosen": "a", "rejected": 3}, "'rejected' is 3"),
         ({"prompt": "A?", "chosen": "a", "rejected": [says("user", "b")]}, "begins with the user"),
         ({"chosen": "a", "rejected": "b"}, "add a prompt"),
         ({"prompt": "A?", "chosen": "a"}, "expected 'messages', or 'prompt'"),
@@ -166,7 +166,7 @@ def test_the_first_row_that_tells_it_gives_the_form(load):
 
 def test_a_file_without_a_form_names_its_first_line_and_who_reads_it(load):
     rows = [{"conversations": [{"from": "human", "value": "A?"}], "n": n} for n in range(3)]
-    with pytest.raises(DataError, match=r"rows\.jsonl, line 1: .*'conversations' are read by load_llava"):
+    with pytest.raises(DataError, match=r"line 1: .*load_any reads rows of 'conversations', too"):
         load(*rows)
     with pytest.raises(DataError, match=r"line 1: not JSON"):
         load("{", {"text": "A?"})

@@ -1,7 +1,9 @@
 """What preambles share: photos, rows, short runs of stock trainers."""
 
 import functools
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import trl
@@ -43,6 +45,10 @@ def user(text: str) -> list[dict]:
     return [{"role": "user", "content": text}]
 
 
+def said(text: str) -> list[dict]:
+    return [{"role": "assistant", "content": text}]
+
+
 def rows(count: int = 4) -> Dataset:
     """Questions with an image each; TRL's columns and an answer."""
     names = ("cat", "coffee", "astronaut", "rocket")
@@ -74,3 +80,44 @@ def jsonl(path: str) -> None:
         photo_file(f"{name}.jpg", name)
         lines.append({"prompt": user("What is it?"), "images": [f"{name}.jpg"], "answer": name})
     Path(path).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+NAMES = ("cat", "coffee", "rocket")
+ANSWERS = {"number": "2", "choice": "B", "math": "2", "ocr": "two words"}
+
+
+def data_of(words: list[str]) -> None:
+    """Write what the line of a page, which starts a script of examples/, has as --data, and beside it."""
+    options = dict(itertools.pairwise(words))
+    (script,) = (Path(word).stem for word in words if word.endswith(".py"))
+    where = Path(options.get("--data", "data"))
+    if where.suffix == ".yaml":
+        where.write_text("datasets:\n  - json_path: rows.jsonl\n    sampling_strategy: all\n")
+        where = Path()
+    elif where.exists():
+        shutil.rmtree(where)
+    lines = []
+    for name in NAMES:
+        folder = where / name if script == "grpo_brand" else where
+        folder.mkdir(parents=True, exist_ok=True)
+        photo_file(str(folder / f"{name}.jpg"), name)
+        lines.append(_row(script, options, f"{name}.jpg", name))
+    if script == "grpo_brand":
+        Path("aliases.json").write_text(json.dumps({"cat": ["tabby"]}))
+        photo_file("data/cat/other.jpg", "astronaut")
+        return
+    rows = "rows.jsonl" if where == Path() else "metadata.jsonl"
+    (where / rows).write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def _row(script: str, options: dict[str, str], file: str, name: str) -> dict:
+    """A row of the form that a script reads."""
+    if options["--data"].endswith(".yaml"):
+        turns = [{"from": "human", "value": "<image>What is it?"}, {"from": "gpt", "value": name}]
+        return {"image": file, "conversations": turns}
+    if script == "sft":
+        return {"file_names": [file], "prompt": user("What is it?"), "completion": said(f"A {name}.")}
+    if script == "grpo_rec":
+        return {"file_name": file, "expression": f"the {name}", "box": [8, 16, 96, 104]}
+    answer = ANSWERS.get(options.get("--kind"), name)
+    return {"file_name": file, "question": "What is it?", "answer": answer}

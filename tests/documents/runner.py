@@ -1,9 +1,10 @@
 """Runs the code of pages: `python -m tests.documents.runner`, a process of its own.
 
 Reads a line of JSON per page: its name, the preamble (a script, or null) that gives what the page takes for
-granted, its blocks, and the folder to work in, which is made; answers with a line when it is done. Each page
-is a fork of this process, so imports are paid once and pages know nothing of each other. `<folder>.json` gets
-how it ended, `<folder>.log` what it printed.
+granted, its blocks, a copy of the repository, and the folder to work in, which is made and has links to all
+that the copy has; answers with a line when it is done. Each page is a fork of this process, so imports are
+paid once and pages know nothing of each other. `<folder>.json` gets how it ended, `<folder>.log` what it
+printed.
 """
 
 import ast
@@ -11,7 +12,6 @@ import doctest
 import io
 import json
 import os
-import shlex
 import socket
 import sys
 import tokenize
@@ -19,6 +19,8 @@ import traceback
 import types
 from pathlib import Path
 from typing import Any
+
+from tests.documents.shell import commands, reason, run_line
 
 MODULE = "page"
 CHECKER = doctest.OutputChecker()
@@ -50,21 +52,16 @@ def _promises(source: str):
             yield token.start[0], literal
 
 
-def commands(source: str) -> list[list[str]]:
-    """The command lines of a block, without comments."""
-    lines = source.replace("\\\n", " ").splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
-
-
-def run_bash(source: str, page: str, line: int, skipped: list[str]) -> None:
-    """Run the `hf-vlm-rl` lines of a block, but for the subcommands in `skipped`."""
-    from hf_vlm_rl.cli import commands as cli
-
+def run_bash(source: str, page: str, line: int, names: dict[str, Any]) -> None:
+    """Run the lines of a block that can run here; `before_line` of the preamble is called before each."""
     for words in commands(source):
-        if words[0] == "hf-vlm-rl" and words[1] not in skipped:
-            status = cli.main(words[1:])
-            if status != 0:
-                raise ValueError(f"{page}:{line} {shlex.join(words)} ended with status {status}")
+        if reason(words) is not None:
+            continue
+        names.get("before_line", len)(words)
+        try:
+            run_line(words)
+        except ValueError as error:
+            raise ValueError(f"{page}:{line} {error}") from error
 
 
 def run_page(page: dict[str, Any]) -> None:
@@ -77,12 +74,14 @@ def run_page(page: dict[str, Any]) -> None:
         if block["language"] == "python":
             run_python(block["source"], page["name"], block["line"], names.__dict__)
         else:
-            run_bash(block["source"], page["name"], block["line"], page["skipped"])
+            run_bash(block["source"], page["name"], block["line"], names.__dict__)
 
 
 def _child(page: dict[str, Any], folder: Path) -> None:
     folder.mkdir(parents=True)
     os.chdir(folder)
+    for entry in Path(page["clone"]).iterdir():
+        Path(entry.name).symlink_to(entry)
     log = os.open(folder.with_suffix(".log"), os.O_CREAT | os.O_WRONLY)
     os.dup2(log, 1)
     os.dup2(log, 2)

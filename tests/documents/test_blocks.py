@@ -2,16 +2,16 @@
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 
 from tests.documents.pages import PAGES, ROOT, Block, blocks
+from tests.documents.shell import commands, reason
 
 PREAMBLES = ROOT / "tests" / "documents" / "preambles"
-# Run elsewhere: by tests of their own, `try` in tests/browser.
-SKIPPED = ("demo", "trl", "try")
 
 
 def runnable(text: str) -> list[Block]:
@@ -19,7 +19,10 @@ def runnable(text: str) -> list[Block]:
 
 
 def needs_a_run(text: str) -> bool:
-    return any(block.language == "python" or "hf-vlm-rl" in block.source for block in runnable(text))
+    return any(
+        block.language == "python" or any(reason(words) is None for words in commands(block.source))
+        for block in runnable(text)
+    )
 
 
 RUN = [name for name, path in PAGES.items() if needs_a_run(path.read_text())]
@@ -39,15 +42,29 @@ def runner(environment):
         process.kill()  # it waits for a page
 
 
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory):
+    """What a clone of the repository would have, with what is not committed yet; nothing that git ignores."""
+    folder = tmp_path_factory.mktemp("clone")
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, capture_output=True, check=True
+    )
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUN)
-def test_the_code_of_the_page_runs(name, hub, runner, tmp_path, monkeypatch):
+def test_the_code_of_the_page_runs(name, hub, runner, clone, tmp_path, monkeypatch):
     monkeypatch.setattr(hub, "repositories", copy.deepcopy(hub.repositories))  # what a page pushes is gone
     folder = tmp_path / "work"
     page = {
         "name": name,
         "preamble": str(preamble(name)) if preamble(name).exists() else None,
-        "skipped": SKIPPED,
+        "clone": str(clone),
         "folder": str(folder),
         "blocks": [vars(block) for block in runnable(PAGES[name].read_text())],
     }

@@ -57,6 +57,17 @@ def test_relative_links_lead_somewhere(name):
             assert (path.parent / target).exists(), target
 
 
+@ALL
+def test_the_first_line_says_for_whom_the_page_is(name):
+    lines = [line for line in PAGES[name].read_text().splitlines() if re.match(r"[A-Z]", line)]
+    assert lines[0].startswith("For "), lines[0]
+
+
+@ALL
+def test_a_link_is_named_by_its_page_and_not_by_a_file(name):
+    assert re.findall(r"\[[^\]\s]*\.md\]\(", PAGES[name].read_text()) == []
+
+
 def test_every_public_name_is_documented():
     for name in hf_vlm_rl.__all__:
         assert getattr(hf_vlm_rl, name).__doc__, name

@@ -234,7 +234,7 @@ def defined_here() -> set[str]:
     names = {path.split("/")[-1] for path in modules()}
     for tree in modules().values():
         for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 names.add(node.name)
             elif isinstance(node, ast.arg):
                 names.add(node.arg)

@@ -1,6 +1,8 @@
-"""Evaluations on two processes: for `on_two_ranks`, with CHECKPOINT OUT (ddp | fsdp2 | attacked)."""
+"""Evaluations on two processes: for `on_two_ranks`, with CHECKPOINT OUT (ddp | fsdp2 | nodes | attacked)."""
 
+import copy
 import json
+import os
 import random
 import re
 import sys
@@ -23,7 +25,8 @@ from tests.trainers.runs import mixture as train_rows
 
 def main(checkpoint: str, out: str, kind: str) -> None:
     policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
-    {"ddp": trained, "fsdp2": sharded, "attacked": attacked}[kind](policy, mixture(), out)
+    kinds = {"ddp": trained, "fsdp2": sharded, "nodes": resumed, "attacked": attacked}
+    kinds[kind](policy, mixture(), out)
 
 
 def trained(policy, rows, out: str) -> None:
@@ -41,6 +44,22 @@ def trained(policy, rows, out: str) -> None:
         evaluate(trainer.model, rows, short, distributed=True, **OPTIONS)
     except Exception as error:
         Path(f"{out}/rank-{rank}").write_text(f"{type(error).__name__}: {error}")
+
+
+def resumed(policy, rows, out: str) -> None:
+    """A finished run that is resumed on two machines, each of which has an output folder of its own."""
+    os.environ["LOCAL_RANK"] = "0"
+    rank = os.environ["RANK"]
+    started = copy.deepcopy(policy)
+    for part, model, checkpoint in (("first", policy, None), ("again", started, "checkpoint-2")):
+        torch.manual_seed(0)
+        steps = {"max_steps": 2, "save_strategy": "steps", "save_steps": 2, "save_on_each_node": True}
+        folder = f"{out}/node-{rank}"
+        trainer = grpo(model, train_rows("internvl") * 2, folder, peft=model.lora_config(r=4), **steps)
+        evaluation = EvaluationCallback(rows, [short, starts], **OPTIONS)
+        evaluation.log_to(trainer)
+        trainer.train(resume_from_checkpoint=checkpoint and f"{folder}/{checkpoint}")
+        Path(f"{out}/rank-{rank}-{part}").write_text(str(evaluation.comparison))
 
 
 def sharded(policy, rows, out: str) -> None:

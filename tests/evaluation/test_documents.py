@@ -1,4 +1,4 @@
-"""The code of docs/evaluation.md and of the README's section runs as it stands."""
+"""The code of docs/evaluation.md runs as it stands."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.evaluation.rows import user
 from tests.images import photo
 from tests.trainers.runs import said, sft
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,10 +49,3 @@ def test_the_code_of_the_page_runs(known, capsys):
     (evaluation,) = known["card"].evaluations
     assert (evaluation.metric, evaluation.n) == ("accuracy", 3)
     assert {path.name for path in Path().glob("*.*")} == {"before.json", "before.html", "comparison.html"}
-
-
-def test_the_code_of_the_readme_runs(known, capsys):
-    section = (ROOT / "README.md").read_text().partition("## Evaluation\n")[2]
-    (block,) = blocks(section.partition("\n## ")[0])
-    exec(compile(block, "README.md", "exec"), known)
-    assert "| normalized_match_reward | 3 | 0.000 [0.000, 0.561]" in capsys.readouterr().out

@@ -9,7 +9,7 @@ import pytest
 from hf_vlm_rl.evaluation import EvaluationResult
 from tests.trainers.distributed.launch import on_two_ranks
 
-pytestmark = pytest.mark.trl
+pytestmark = [pytest.mark.trl, pytest.mark.slow]
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +25,6 @@ def run(checkpoint, tmp_path_factory):
     return launch
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["ddp", "fsdp2"])
 def test_two_processes_give_what_one_gives_and_both_have_it(kind, run, greedy):
     for step in (0, 2):
@@ -35,13 +34,21 @@ def test_two_processes_give_what_one_gives_and_both_have_it(kind, run, greedy):
     assert EvaluationResult.load(run(kind) / "rank-0-0.json") == greedy
 
 
+def test_machines_without_a_shared_folder_resume_a_finished_run(run):
+    """Only the first machine has the results that were written; none evaluates alone, and all compare."""
+    out = run("nodes")
+    assert not list(out.glob("node-1/evaluation/*"))
+    told = {path.name: path.read_text() for path in out.glob("rank-*")}
+    assert len(told) == 4
+    assert len(set(told.values())) == 1
+
+
 def test_an_error_in_one_process_is_told_to_the_other(run):
     own = (run("ddp") / "rank-1").read_text()
     assert own.startswith("ImageError: Row 1, image 0: Cannot read")
     assert (run("ddp") / "rank-0").read_text() == f"RuntimeError: The evaluation failed in process 1: {own}"
 
 
-@pytest.mark.slow
 def test_drawn_failures_on_one_process_are_those_of_one_process_alone(run):
     """Missing, cut off and empty files, rows without a prompt, rewards that fail; datasets and streams."""
     ranks = [json.loads((run("attacked") / f"rank-{rank}").read_text()) for rank in (0, 1)]

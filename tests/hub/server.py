@@ -318,19 +318,22 @@ def _entry(path: str, blob: Blob) -> dict:
 
 
 NAME = r"([\w.-]+/[\w.-]+)"
+KIND = "(?:models|datasets)"
 ROUTES = [
     ("GET", "/api/whoami-v2", Handler.whoami),
     ("POST", "/api/repos/create", Handler.create),
     ("POST", "/api/validate-yaml", Handler.validate),
-    ("GET", f"/api/models/{NAME}", Handler.info),
-    ("GET", f"/api/models/{NAME}/revision/([^/]+)", Handler.info),
-    ("GET", f"/api/models/{NAME}/tree/([^/]+)", Handler.tree),
-    ("GET", f"/api/models/{NAME}/tree/([^/]+)/(.+)", Handler.tree),
-    ("POST", f"/api/models/{NAME}/branch/([^/]+)", Handler.branch),
-    ("POST", f"/api/models/{NAME}/preupload/([^/]+)", Handler.preupload),
-    ("POST", f"/api/models/{NAME}/commit/([^/]+)", Handler.commit),
-    ("POST", rf"/{NAME}\.git/info/lfs/objects/batch", Handler.batch),
+    ("GET", f"/api/{KIND}/{NAME}", Handler.info),
+    ("GET", "/api/models/([^/]+)", Handler.info),  # without a user: there is none
+    ("GET", f"/api/datasets/{NAME}", Handler.info),  # there are no datasets
+    ("GET", f"/api/{KIND}/{NAME}/revision/([^/]+)", Handler.info),
+    ("GET", f"/api/{KIND}/{NAME}/tree/([^/]+)", Handler.tree),
+    ("GET", f"/api/{KIND}/{NAME}/tree/([^/]+)/(.+)", Handler.tree),
+    ("POST", f"/api/{KIND}/{NAME}/branch/([^/]+)", Handler.branch),
+    ("POST", f"/api/{KIND}/{NAME}/preupload/([^/]+)", Handler.preupload),
+    ("POST", f"/api/{KIND}/{NAME}/commit/([^/]+)", Handler.commit),
+    ("POST", rf"/(?:datasets/)?{NAME}\.git/info/lfs/objects/batch", Handler.batch),
     ("PUT", "/lfs/([0-9a-f]{64})", Handler.store),
-    ("GET", f"/{NAME}/resolve/([^/]+)/(.+)", Handler.download),
-    ("HEAD", f"/{NAME}/resolve/([^/]+)/(.+)", Handler.download),
+    ("GET", f"/(?:datasets/)?{NAME}/resolve/([^/]+)/(.+)", Handler.download),
+    ("HEAD", f"/(?:datasets/)?{NAME}/resolve/([^/]+)/(.+)", Handler.download),
 ]

@@ -252,6 +252,15 @@ def test_a_processor_is_needed(hub, trainer, bare_for, tmp_path):
     assert "| vision tower | 38,176 | frozen, with adapter |" in (tmp_path / "README.md").read_text()
 
 
+def test_the_tokenizer_of_trainers_of_ids_stands_for_its_processor(trainer, tmp_path):
+    processor = trainer.processing_class
+    for folder, processing_class in (("processor", processor), ("tokenizer", processor.as_tokenizer())):
+        save_adapter(trainer.model, tmp_path / folder, processing_class=processing_class)
+    names = {path.name for path in (tmp_path / "processor").iterdir()}
+    assert {path.name for path in (tmp_path / "tokenizer").iterdir()} == names
+    assert "processor_config.json" in names
+
+
 def test_a_folder_that_was_saved_can_be_pushed(hub, trainer, card, tmp_path):
     saved = save_adapter(trainer, tmp_path, card=card)
     push_folder(tmp_path, REPO, token=ALICE)

@@ -358,6 +358,7 @@ def test_importing_the_library_imports_no_framework():
     assert done.stdout.strip() == ""
 
 
+@pytest.mark.slow
 def test_the_whole_public_interface_needs_no_trl():
     done = run_python(
         "import sys, hf_vlm_rl\n"
@@ -372,3 +373,8 @@ def test_an_unknown_attribute_of_the_package_is_an_attribute_error():
 
     with pytest.raises(AttributeError, match="has no attribute 'AutoVLM'"):
         _ = hf_vlm_rl.AutoVLM
+
+
+def test_a_mistyped_argument_is_named_with_the_one_that_was_meant(checkpoint):
+    with pytest.raises(TypeError, match=r"unknown argument 'max_pixel'\. Did you mean 'max_pixels'"):
+        AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), max_pixel=1)

@@ -13,7 +13,8 @@ import transformers
 from hf_vlm_rl import AutoVLMPolicy, ImageStore
 from hf_vlm_rl.errors import SelfCheckError
 from hf_vlm_rl.loading import self_check
-from hf_vlm_rl.loading.meta import policy_on_meta, read_checkpoint
+from hf_vlm_rl.loading.checkpoint import read_checkpoint
+from hf_vlm_rl.loading.meta import policy_on_meta
 from hf_vlm_rl.loading.self_check import check_family, compare, stock_batch_effect
 from tests.conformance.cases import tickets, user
 from tests.images import photo

@@ -12,7 +12,8 @@ from transformers.integrations.deepspeed import (
     unset_hf_deepspeed_config,
 )
 
-from hf_vlm_rl.loading.meta import policy_on_meta, read_checkpoint
+from hf_vlm_rl.loading.checkpoint import read_checkpoint
+from hf_vlm_rl.loading.meta import policy_on_meta
 from hf_vlm_rl.loading.stock import skeleton
 from hf_vlm_rl.processing.images.store import ImageStore
 

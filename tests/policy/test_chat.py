@@ -84,6 +84,9 @@ def test_training_goes_on_as_before_with_dropout_off_meanwhile(policy_for):
     ("arguments", "error", "message"),
     [
         (([],), ValueError, "Got no conversation"),
+        (([[]],), ValueError, "Got no message in conversation 0"),
+        ((5,), ValueError, "Got no conversation: 5. Expected a string, a list of messages"),
+        (({"role": "user", "content": "?"},), ValueError, "Got no conversation: {'role': 'user'"),
         ((["a", "b"], [CAT]), ValueError, "Got 2 conversations and images with 1 entries"),
         ((["a", "b"], CAT), ValueError, "Got 2 conversations and images with Image"),
         ((user("?", CAT), [CAT]), None, ""),

@@ -12,8 +12,8 @@ def test_an_argument_that_nobody_reads_is_refused(family, policy_for):
     batch = dict(tickets(policy.processing_class, [one_image()]))
     for model in (policy, policy.base_model):
         with torch.no_grad():
-            with pytest.raises(TypeError, match=r"got \['tree_kv_index'\], which nobody in it reads"):
-                model(**batch, tree_kv_index=torch.arange(3))
+            with pytest.raises(TypeError, match=r"got \['tree_mask'\], which nobody in it reads"):
+                model(**batch, tree_mask=torch.arange(3))
             expected = model(**batch)[0]
             assert torch.equal(model(**batch, tree_kv_index=None, tree_max_seqlen_q=False)[0], expected)
 

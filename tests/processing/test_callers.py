@@ -60,7 +60,7 @@ def test_a_prompt_with_an_image_is_refused_before_a_step(run, mode, engine, poli
     options = {"vllm_importance_sampling_correction": False} if run is grpo else {}
     trainer = run(policy, IMAGE, tmp_path, use_vllm=True, vllm_mode=mode, **options)
     before = parameters(policy)
-    with pytest.raises(ValueError, match=r"use_vllm.*vllm_rollout"):
+    with pytest.raises(ValueError, match=r"use_vllm.*(vllm_rollout|policy\.serving)"):
         trainer.train()
     assert trainer.state.global_step == 0
     assert all((value == before[name]).all() for name, value in policy.named_parameters())
@@ -76,7 +76,7 @@ def test_grpo_says_what_to_pass(engine, policy_for, tmp_path):
 def test_rloo_has_no_rollout_function_and_is_sent_elsewhere(engine, policy_for, tmp_path):
     engine(NeverAsked)
     trainer = rloo(policy_for(FAMILY), IMAGE, tmp_path, use_vllm=True, vllm_mode="colocate")
-    with pytest.raises(ValueError, match=r"It takes no rollout function.*use_vllm=False, or GRPOTrainer"):
+    with pytest.raises(ValueError, match=r"It takes no rollout function.*policy\.serving.*or use_vllm=False"):
         trainer.train()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_vlm_rl import ImageError, TicketError
+from hf_vlm_rl import DataError, ImageError, TicketError
 from hf_vlm_rl.processing.images.hashes import image_ticket
 from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets, user
 
@@ -125,6 +125,12 @@ def test_a_placeholder_that_the_model_wrote_is_no_image(processing):
 def test_an_image_block_without_an_image_is_refused(processing):
     with pytest.raises(ImageError, match="Row 1: 1 image placeholders"):
         processing.apply_chat_template([user(CAT, "one"), user(None, "two")], **ENCODE)
+
+
+@pytest.mark.parametrize("wrong", [5, "hi", {"role": "user", "content": "hi"}], ids=str)
+def test_what_is_no_list_of_messages_is_refused(processing, wrong):
+    with pytest.raises(DataError, match=r"^Got .* for a list of messages. Expected messages such as"):
+        processing.apply_chat_template(wrong, **ENCODE)
 
 
 def test_an_encoded_prompt_is_the_native_one_with_tickets_inside(processing):

@@ -8,6 +8,7 @@ import pytest
 
 from hf_vlm_rl import ImageStore, TicketError
 from hf_vlm_rl.processing.images import store as store_module
+from hf_vlm_rl.processing.images.checked_files import CheckedFiles
 from hf_vlm_rl.processing.images.disk import DAY, Directory, name
 from hf_vlm_rl.processing.images.hashes import image_ticket
 from hf_vlm_rl.processing.images.notes import TextPrompts
@@ -30,7 +31,7 @@ def remembered(prompts: TextPrompts, count: int) -> None:
 
 @pytest.fixture
 def prompts(tmp_path):
-    return TextPrompts(Directory(tmp_path / "images", spill_bytes=1))
+    return TextPrompts(CheckedFiles(Directory(tmp_path / "images", spill_bytes=1)))
 
 
 def test_prompts_are_found_and_not_taken_for_shorter_ones(prompts):

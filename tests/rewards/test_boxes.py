@@ -138,11 +138,30 @@ def test_sizes_that_cannot_be_known_are_refused(size, told):
 
 
 @pytest.mark.parametrize(
-    "box", [[1, 2, 3], [1, 2, 1, 4], [4, 4, 1, 1], [0, 0, 1, float("nan")], "0,0,1,1", [[0, 0, 1, 1]]]
+    "box",
+    [
+        [1, 2, 3],
+        [1, 2, 1, 4],
+        [4, 4, 1, 1],
+        [0, 0, 1, float("nan")],
+        "0,0,1,1",
+        [[0, 0, 1, 1]],
+        "[1, 2, 3]",
+        "[0, 0, 1, NaN]",
+        '{"0": 1}',
+        "[" * 100_000,
+    ],
 )
 def test_a_right_box_must_be_one(box):  # fmt: skip
     with pytest.raises(ColumnError, match=r"row 0 of the column 'box'.*x1 < x2"):
         iou_reward(["[0,0,1,1]"], box=[box])
+
+
+@pytest.mark.parametrize(
+    "box", [[8, 16, 40, 48], (8, 16, 40, 48), np.array([8, 16, 40, 48]), "[8, 16, 40, 48]"]
+)
+def test_a_right_box_may_be_a_list_or_text(box):
+    assert iou_reward(["[8, 16, 40, 32]"], box=[box]) == [0.5]
 
 
 # x, y, width and height of a box that is fine: read as corners, it is none or leaves the image.

@@ -1,9 +1,10 @@
 """The grammar of numbers: what is in it is read as what it says, and nothing else is read."""
 
 import math
+import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hf_vlm_rl.rewards import CountReward, NumericReward, count_reward, numeric_reward
@@ -27,6 +28,7 @@ MALFORMED = [
     "007", "1.2.3", "12:30", "2024-05-06", "1/0", "24/7/365", "3 4", "...5", "x5", "B-2", "No.5", "#5",
     "H2O", "2nd", "5th", "5cats", "f(5)", "sqrt(5)", "\\sqrt{5}", "\\sqrt5", "\\frac12", "2½5", "5①", "5Ⅳ",
     "三5", "5万", "5만", "第5", "负5", "5点5", "3分之1", "5(3)", "1e999", "1234567890123456", "2 3/2",
+    "1.+5", "1.-5", "- (5)", "-( 5)", "-((5))", "2/ (5)", "1.**-5", "f( 5)",
     "3 or 4",
     "3 to 5", "2 point 5", "5 ft 3 in", "1 million 200 thousand", "root of 5", "half of 6", "twice 5",
     "more than 5", "at least 5", "5 squared", "5 and a half", "5 out of 6", "5 divided by 2",
@@ -182,6 +184,8 @@ def test_what_is_read_of_any_text_is_finite_and_counts_are_whole(texts):
     text=st.lists(st.sampled_from([*"0123456789", *"+-*/.( )", "**"]), min_size=1, max_size=6).map("".join)
 )
 def test_an_expression_that_python_computes_is_its_value_or_malformed(text):
+    assume(text.count("**") < 2)  # Python would compute 9**2**80
+    assume(not re.search(r"[.)] +[-+]", text))  # "1. -5" and "(1) -5" are an answer behind its number
     try:
         value = eval(text, {"__builtins__": {}})
     except (SyntaxError, TypeError, ZeroDivisionError, OverflowError):

@@ -87,6 +87,7 @@ def test_every_kind_of_reference(family, reference, policy_for, value_for, tmp_p
         assert all(torch.equal(reference[name], old) for name, old in before.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", TWO)
 def test_gradient_checkpointing_changes_nothing(family, policy_for, value_for, tmp_path):
     policy_for(family), value_for(family)  # loading them for the first time draws random numbers
@@ -118,7 +119,8 @@ def test_gradient_checkpointing_changes_nothing(family, policy_for, value_for, t
 )
 def test_options_of_the_trainer(family, options, policy_for, value_for, tmp_path):
     policy = policy_for(family)
-    trainer = ppo(policy, rows_of(policy, family), value_for(family), tmp_path, **options)
+    one_update = options | {"total_episodes": 4}
+    trainer = ppo(policy, rows_of(policy, family), value_for(family), tmp_path, **one_update)
     trainer.train()
     assert all(math.isfinite(value) for entry in trainer.state.log_history for value in entry.values())
     if "local_rollout_forward_batch_size" not in options:  # there, the text-only row is a batch of its own

@@ -1,6 +1,7 @@
 """What the library says where TRL has no PPO."""
 
 import importlib.util
+import sys
 from importlib.metadata import version
 
 import pytest
@@ -10,10 +11,15 @@ from hf_vlm_rl import compat
 pytestmark = pytest.mark.trl
 
 
-@pytest.mark.parametrize("installed", ["1.13.0", "1.16.0", "2.0"])
-def test_a_trl_without_ppo_is_told_the_last_version_with_it(installed, monkeypatch):
-    monkeypatch.setattr(compat, "version", lambda name: installed)
-    with pytest.raises(ImportError, match=rf"TRL {installed}, .* no PPOTrainer\. The last .* is 1\.12\.0"):
+@pytest.mark.parametrize("missing", ["ppo", "experimental"])
+def test_a_trl_without_ppo_is_told_the_last_version_with_it(missing, monkeypatch, tmp_path):
+    """With a package in the place of TRL that lacks one of the two."""
+    (tmp_path / "trl" / ("other" if missing == "experimental" else "experimental")).mkdir(parents=True)
+    (tmp_path / "trl" / "__init__.py").touch()
+    for name in [name for name in sys.modules if name.partition(".")[0] == "trl"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ImportError, match=r"Got TRL .* no PPOTrainer\. The last .* is 1\.12\.0"):
         compat.require_ppo()
 
 

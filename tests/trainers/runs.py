@@ -107,6 +107,8 @@ def _online(trainer: type, config: type, policy: Any, rows: Iterable[dict], out:
     processing_class = options.pop("processing_class", None) or policy.processing_class
     eval_rows = options.pop("eval_rows", None)
     own = {"rollout_func": options.pop("rollout")} if "rollout" in options else {}
+    if "environment_factory" in options:
+        own["environment_factory"] = options.pop("environment_factory")
     return trainer(
         model=policy,
         processing_class=processing_class,

@@ -42,7 +42,7 @@ def test_grpo_without_a_reference_moves_every_weight_in_the_graph(family, policy
 
 @pytest.fixture(scope="module")
 def registered(checkpoint):
-    """What a process that called `register()` saw, by family."""
+    """What a process that called `register()` saw, by family; it trains all, so its tests are slow."""
     base = checkpoint(FAMILIES[0]).parent
     for family in FAMILIES:
         checkpoint(family)
@@ -69,6 +69,7 @@ def test_after_register_trl_loads_the_reference_as_a_policy(family, registered):
     assert all(math.isfinite(value) for value in (*kl, *loss))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_with_a_reference_every_weight_in_the_graph_moves(family, registered):
     result = registered[family]
@@ -77,11 +78,13 @@ def test_with_a_reference_every_weight_in_the_graph_moves(family, registered):
     assert set(result["reference_began_apart"]).isdisjoint(result["stayed"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_after_register_a_model_id_is_enough_for_a_trainer(family, registered):
     assert registered[family]["id_gives_policy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_after_register_the_stock_auto_classes_give_stock_objects(family, registered, bare_for):
     result, bare = registered[family], type(bare_for(family))

@@ -70,9 +70,6 @@ def test_a_frozen_tower_stays_while_the_decoder_trains(family, policy_for, tmp_p
     [
         {"beta": 0.1, "num_iterations": 2, "max_steps": 4},
         {"num_iterations": 2, "max_steps": 4},
-        {"loss_type": "grpo"},
-        {"loss_type": "dr_grpo", "scale_rewards": False},
-        {"importance_sampling_level": "sequence", "num_iterations": 2},
         {"steps_per_generation": 2, "gradient_accumulation_steps": 3, "per_device_train_batch_size": 3},
         {"num_generations": 3, "per_device_train_batch_size": 3},
         {"generation_kwargs": {"top_k": 5, "repetition_penalty": 1.2}},

@@ -3,6 +3,7 @@
 import pytest
 from transformers import set_seed
 
+from tests.trainers.homes import home
 from tests.trainers.ids_runs import RUNS, carried, changed, trainer_of
 from tests.trainers.runs import parameters, split_by_change, square
 
@@ -13,7 +14,7 @@ TIMES = ("runtime", "per_second", "step_time", "profiling")
 
 
 def skip_without(name: str) -> None:
-    pytest.importorskip(RUNS[name].module, reason=f"this TRL has no {name}")
+    home(RUNS[name].package, name)
 
 
 def trained(name, policy, image, out):

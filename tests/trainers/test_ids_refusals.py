@@ -13,6 +13,7 @@ from trl import GRPOConfig, GRPOTrainer
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.processing.conversation import fill_images
 from tests.data.stock import train
+from tests.trainers.homes import home
 from tests.trainers.ids_runs import RUNS, carried, conversations, prompts, trainer_of
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, dpo, grpo, said, sft, square, user
 
@@ -35,7 +36,7 @@ VISION = "vision|VLM"
 
 
 def skip_without(name: str) -> None:
-    pytest.importorskip(RUNS[name].module, reason=f"this TRL has no {name}")
+    home(RUNS[name].package, name)
 
 
 def refused(name, policy, rows, out, match, **options) -> None:
@@ -114,6 +115,23 @@ def test_a_reference_that_is_no_policy(policy_for, checkpoint, tmp_path):
     rows = list(carried(policy, RUNS["DPOTrainer"].rows(square("cat"))))
     trainer = dpo(policy, rows, tmp_path, ref_model=stock, processing_class=policy.tokenizer)
     with pytest.raises(LookupError, match=r"ref_model of DPOTrainer .* reads the tickets of images as"):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("name", ["model", "ref_model"])
+def test_a_stock_model_with_the_processing_class_of_a_policy(name, policy_for, checkpoint, tmp_path):
+    """As `ref_model`, what DPO loads by itself where peft_config was forgotten."""
+    policy = policy_for(FAMILY)
+    stock = AutoModelForImageTextToText.from_pretrained(checkpoint(FAMILY), dtype=torch.float32)
+    given = {name: stock, "model": stock if name == "model" else policy}
+    trainer = trl.DPOTrainer(
+        **given,
+        args=trl.DPOConfig(str(tmp_path), max_steps=1, **PLAIN),
+        processing_class=policy.processing_class,
+        train_dataset=Dataset.from_list(list(RUNS["DPOTrainer"].rows(square("cat")))),
+    )
+    with pytest.raises(LookupError, match=rf"The {name} of DPOTrainer .* as words\..*peft_config="):
         trainer.train()
     assert trainer.state.global_step == 0
 

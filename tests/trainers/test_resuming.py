@@ -1,6 +1,7 @@
 """`resume_from_checkpoint`: adapters, and all weights with the policy loaded from the checkpoint."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +9,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback, set_seed
 
 from hf_vlm_rl import AutoVLMPolicy
-from tests.trainers.runs import TWO, dpo, flat, grpo, logs, mixture, parameters, preferences
+from tests.trainers.runs import TWO, dpo, flat, grpo, logs, mixture, parameters, preferences, user
 
 pytestmark = pytest.mark.trl
 
@@ -78,3 +79,25 @@ def test_all_weights_go_on_when_the_policy_is_loaded_from_the_checkpoint(family,
     assert flat(resumed, "loss", "grad_norm") == pytest.approx(flat(whole, "loss", "grad_norm"), abs=1e-4)
     after, expected = parameters(resumed.model), parameters(whole.model)
     assert all(torch.allclose(after[name], expected[name], atol=1e-5) for name in expected)
+
+
+def test_a_shuffled_grpo_that_is_resumed_in_its_second_epoch_has_the_order_of_the_first(policy_for, tmp_path):
+    # Stock TRL: one generator draws the orders of all epochs, and a resumed run begins it anew.
+    calls: list[str] = []
+
+    def reward(prompts: list, **columns: Any) -> list[float]:
+        calls.append(prompts[0][0]["content"])
+        return [0.0] * len(prompts)
+
+    def prompts_of(**resume: str) -> list[str]:
+        calls.clear()
+        policy = policy_for("internvl")
+        rows = [{"prompt": user(word)} for word in ("Hello", "Goodbye", "Why", "What")]
+        steps = {"steps_per_generation": 1, "save_steps": 4, "max_steps": 8, "max_completion_length": 1}
+        lora = policy.lora_config(r=4)
+        grpo(policy, rows, tmp_path, peft=lora, reward=reward, **SAVING | steps).train(**resume)
+        return list(calls)
+
+    whole = prompts_of()
+    assert whole[4:] != whole[:4]
+    assert prompts_of(resume_from_checkpoint=str(tmp_path / "checkpoint-4")) == whole[:4]

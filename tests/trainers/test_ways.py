@@ -11,18 +11,17 @@ from types import ModuleType
 import pytest
 import trl
 from datasets import Dataset
-from packaging.version import Version
 from transformers import set_seed
 
 from tests.documents.pages import ROOT, script
+from tests.trainers.homes import LANE, home
 from tests.trainers.ids_runs import by_text, carried, preferences, prompts, scored
 from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, square
-from tests.trainers.ways import LAST, NEWEST, WAYS
+from tests.trainers.ways import FIRST, WAYS
 
 pytestmark = pytest.mark.trl
 
 HERE = Path(trl.__file__).parent
-LANE = {"1.0": "1.0", "1.12": LAST}.get(".".join(map(str, Version(trl.__version__).release[:2])), NEWEST)
 FAMILY = "qwen2_5_vl"
 
 
@@ -43,7 +42,7 @@ def trainers() -> set[str]:
 
 
 def test_every_trainer_of_this_trl_has_a_way():
-    if LANE == "1.0":
+    if LANE == FIRST:
         pytest.skip("of TRL 1.0, the table has what the tests marked ppo run")
     assert trainers() == {name for name, way in WAYS.items() if LANE in way.cells}
 
@@ -58,9 +57,8 @@ def test_the_page_is_what_its_script_writes():
 
 
 def part(package: str, name: str):
-    """A class of trl.experimental, where this TRL has it."""
-    module = pytest.importorskip(f"trl.experimental.{package}", reason=f"this TRL has no {package}")
-    return getattr(module, name)
+    """A class that is experimental, or was, where this TRL has it."""
+    return getattr(home(package, name), name)
 
 
 def settings(out, **options) -> dict:

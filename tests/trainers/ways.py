@@ -11,6 +11,7 @@ TICKETS = "in its texts: `with_tickets`"
 PROMPT = "inside ids: `encode_prompt`"
 
 ALL, TWO, ONE = "all", "two", "one"
+NUMBERS = {1: ONE, 2: TWO, 3: "three"}
 NEWEST, LAST, FIRST = "newest", "1.12", "1.0"
 
 
@@ -47,8 +48,12 @@ def refused(why: str, *versions: str) -> Way:
 BOTH = (LAST, NEWEST)
 PROCESSING = "`policy.processing_class`"
 WAYS_TEST = "tests/trainers/test_ways.py"
-SERVER = "it takes the id of a model, not a policy, and samples with a vLLM server"
-TEACHER = "its teacher's server is sent ids, and no image"
+# Families that asynchronous trainers are tested with, by the id of a model.
+ASYNC_GRPO = ("internvl", "qwen2_5_vl", "gemma3")
+BY_ID = "by the id of the model after `register()`"
+ASYNC_FAILS = "fails by itself: its metrics know no config with parts"
+ASYNC_DISTILLATION_TEST = "tests/trainers/test_async_distillation.py"
+TEACHER = "its teacher's server is sent ids, and no image; a [front](vllm.md#a-front) takes its requests"
 TEACHERS = "tests/trainers/test_teachers.py"
 # By the class, and by the package below trl.experimental where that has it.
 WAYS: dict[str, Way] = {
@@ -65,8 +70,18 @@ WAYS: dict[str, Way] = {
     ),
     "SFTTrainer": column("tests/trainers/test_stock.py", TWO),
     "a2po.A2POTrainer": tickets(*BOTH),
-    "async_distillation.AsyncDistillationTrainer": refused(SERVER, *BOTH),
-    "async_grpo.AsyncGRPOTrainer": refused(SERVER, *BOTH),
+    "async_distillation.AsyncDistillationTrainer": Way(
+        TICKETS,
+        "`policy.tokenizer`",
+        {LAST: ASYNC_FAILS, NEWEST: f"{TWO}, {BY_ID}"},
+        ASYNC_DISTILLATION_TEST,
+    ),
+    "async_grpo.AsyncGRPOTrainer": Way(
+        TICKETS,
+        "`policy.tokenizer`",
+        {LAST: ASYNC_FAILS, NEWEST: f"{NUMBERS[len(ASYNC_GRPO)]}, {BY_ID}"},
+        "tests/trainers/test_async_grpo.py",
+    ),
     "bco.BCOTrainer": tickets(LAST),
     "bema_for_ref_model.DPOTrainer": column(WAYS_TEST, ONE),
     "cpo.CPOTrainer": tickets(*BOTH),

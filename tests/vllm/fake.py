@@ -14,6 +14,8 @@ import torch
 from peft import PeftModel
 from transformers import AutoProcessor
 
+from hf_vlm_rl.processing.ids.tokenizer import IdsTokenizer
+
 BIAS = -100.0
 
 
@@ -36,6 +38,13 @@ class Engine:
     def reset_encoder_cache(self):
         self.encoder_cache_is_fresh = True
 
+    def reset_prefix_cache(self):
+        """It keeps the features of images."""
+
+    def take_weights(self):
+        """What it knows of images was made with others."""
+        self.encoder_cache_is_fresh = False
+
     def generate(self, prompts, sampling_params=None, use_tqdm=False):
         """Take prompts as vLLM does; the stand-in for TRL's class answers them."""
         self.prompts = prompts
@@ -52,7 +61,9 @@ class FakeGeneration:
     """TRL's class in colocate mode."""
 
     def __init__(self, model, accelerator, processing_class, mode="colocate", **settings):
-        self.model, self.processing_class, self.mode = model, processing_class, mode
+        self.model, self.mode = model, mode
+        ids_alone = isinstance(processing_class, IdsTokenizer)
+        self.processing_class = processing_class.processing_class if ids_alone else processing_class
         self.max_model_length = settings["max_model_length"]
         self.temperature, self.top_p = settings["temperature"], settings["top_p"]
         self.top_k, self.min_p = settings["top_k"], settings["min_p"]
@@ -61,12 +72,12 @@ class FakeGeneration:
         self.logprobs, self.generation_kwargs = 0, settings["generation_kwargs"] or {}
         self.structured_outputs_regex = None
         self.llm = Engine(model, self.max_model_length or 4096)
-        self.placeholders = processing_class.state.never_sampled
+        self.placeholders = self.processing_class.state.never_sampled
         self.synchronized, self.asked = 0, []
 
     def sync_weights(self):
         self.synchronized += 1
-        self.llm.encoder_cache_is_fresh = False
+        self.llm.take_weights()
         model = self.model
         if isinstance(model, PeftModel):
             model = copy.deepcopy(model).merge_and_unload()
@@ -149,3 +160,62 @@ class FakeGeneration:
             logprobs.append([float(values[each]) for each in names])
         assert all(math.isfinite(value) for each in logprobs for value in each)
         return completion, logprobs, tokens
+
+
+class Parameters(SimpleNamespace):
+    """vLLM's `SamplingParams`."""
+
+    def clone(self):
+        return Parameters(**vars(self))
+
+
+class FakeColocate(FakeGeneration):
+    """TRL's class in colocate mode as it is: it hands the engine ids, and reads the engine's answers."""
+
+    def __init__(self, *arguments, **settings):
+        super().__init__(*arguments, **settings)
+        self.llm.generate = self.answer
+        self.requests = []
+
+    def sync_weights(self):
+        super().sync_weights()
+        self.llm.reset_prefix_cache()
+
+    def generate(self, prompts, images, num_generations, profiler=None):
+        assert images is None
+        asked = {"temperature": self.temperature, "max_tokens": self.max_completion_length, "logprobs": 0}
+        asked |= {"logit_bias": None, "logprob_token_ids": None} | self.generation_kwargs
+        given = [{"prompt_token_ids": list(ids)} for ids in prompts]
+        answers = self.llm.generate(given, sampling_params=Parameters(**asked), use_tqdm=False)
+        completions = [answer.outputs[0] for answer in answers]
+        tokens = [[list(position) for position in each.logprobs] for each in completions]
+        values = [
+            [[entry.logprob for entry in position.values()] for position in each.logprobs]
+            for each in completions
+        ]
+        seen = [answer.prompt_token_ids for answer in answers]
+        return seen, [each.token_ids for each in completions], values, tokens
+
+    def answer(self, prompts, sampling_params, use_tqdm):
+        """What vLLM's `LLM.generate` answers."""
+        assert self.llm.encoder_cache_is_fresh, "features of older weights"
+        assert {sampling_params.logit_bias[token] for token in self.placeholders} == {BIAS}
+        assert sampling_params.logprobs == len(sampling_params.logprob_token_ids)
+        self.requests += prompts
+        kept = self.generation_kwargs, self.max_completion_length
+        self.generation_kwargs = vars(sampling_params)
+        self.max_completion_length = sampling_params.max_tokens
+        answers = [self._output(prompt) for prompt in prompts]
+        self.generation_kwargs, self.max_completion_length = kept
+        return answers
+
+    def _output(self, prompt):
+        images = prompt.get("multi_modal_data", {}).get("image")
+        seen = self.expanded(prompt["prompt_token_ids"], images)
+        token_ids, values, tokens = self.sample(seen, images)
+        positions = [
+            {token: SimpleNamespace(logprob=value) for token, value in zip(*row, strict=True)}
+            for row in zip(tokens, values, strict=True)
+        ]
+        completion = SimpleNamespace(token_ids=token_ids, logprobs=positions)
+        return SimpleNamespace(prompt_token_ids=seen, outputs=[completion])

@@ -1,71 +1,74 @@
-"""A stand-in for a vLLM server and TRL's client of it."""
+"""TRL's `VLLMGeneration` in server mode, with the stand-in for `vllm serve` behind it."""
 
-import json
-from types import SimpleNamespace
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, ClassVar
 
-from tests.vllm.fake import BIAS, FakeGeneration
+import requests
+
+from tests.vllm.fake import FakeGeneration
+from tests.vllm.stand_in import StandIn, client_of, listening
 
 
 class FakeServer(FakeGeneration):
-    """TRL's `VLLMGeneration` in server mode; it is its own client, session and server.
+    """TRL's class with a server of its own, which ends with `close`.
 
     Attributes:
         processor_options: `--mm-processor-kwargs` of the server.
-        answers_reset: The status with which it answers a request to drop what it knows of images.
+        statuses: What the server answers to requests of a path, if not 200.
     """
 
     processor_options: dict[str, Any] | None = None
-    answers_reset = 200
+    statuses: ClassVar[dict[str, int]] = {}
 
     def __init__(self, *arguments, **settings):
         super().__init__(*arguments, **settings)
         self.llm.llm_engine.model_config.multimodal_config.mm_processor_kwargs = self.processor_options
-        self.vllm_client = self.session = self
-        self.base_url = "http://127.0.0.1:8000"
+        self.server = StandIn(self)
+        self.server.statuses = self.statuses
+        self.open = ExitStack()
+        self.vllm_client = client_of(self.open.enter_context(listening(self.server)))
+        self.vllm_client.get_server_info = self.server_info
 
-    def get_server_info(self):
-        settings = {"mm_processor_kwargs": self.processor_options}
-        return {"model_config": {"logprobs_mode": "processed_logprobs", "multimodal_config": settings}}
+    def server_info(self):
+        return {
+            "model_config": {
+                "dtype": str(self.llm.llm_engine.model_config.dtype),
+                "logprobs_mode": "processed_logprobs",
+                "multimodal_config": {"mm_processor_kwargs": self.processor_options},
+            }
+        }
 
-    def post(self, url):
-        assert url == f"{self.base_url}/reset_encoder_cache"
-        self.llm.reset_encoder_cache()
-        return SimpleNamespace(status_code=self.answers_reset)
+    def close(self):
+        self.open.close()
 
-    def image_features(self, images):
-        return [None if row is None else self._features(row) for row in images]
 
-    def _features(self, images):
-        places, offset = [], 3  # a conversation of nothing but images
-        for replacement in self.replacements(images):
-            places.append({"offset": offset, "length": len(replacement)})
-            offset += len(replacement)
-        return {"mm_placeholders": {"image": places}, "images": images}
+class FakeClient(FakeServer):
+    """TRL's class in server mode as it is: it sends ids to `/v1/completions` of the trainer's address."""
 
-    def sample(self, *arguments):
-        """As the engine samples; a server returns as many log-probs as were asked for, the sampled first."""
-        completion, *log_probs = super().sample(*arguments)
-        most = self.generation_kwargs["logprobs"]
-        return completion, *([values[:most] for values in part] for part in log_probs)
+    def __init__(self, *arguments, server_base_url=None, **settings):
+        super().__init__(*arguments, **settings)
+        self.url = server_base_url
 
-    def generate(self, prompts, features=None, n=1, generation_kwargs=None, **settings):
-        assert self.llm.encoder_cache_is_fresh, "features of older weights"
-        given = json.loads(json.dumps(generation_kwargs))
-        assert {given["logit_bias"][str(token)] for token in self.placeholders} == {BIAS}
-        assert given["logprobs"] == len(given["logprob_token_ids"])
-        self.asked.append((prompts, features, n))
-        features = [None] * len(prompts) if features is None else features
-        rows = []
-        for ids, of_prompt in zip(prompts, features, strict=True):
-            self._check_places(ids, of_prompt)
-            rows += [self.sample(ids, of_prompt and of_prompt["images"]) for _ in range(n)]
-        names = ("completion_ids", "logprobs", "logprob_token_ids")
-        return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)) | {"prompt_ids": prompts}
+    def sync_weights(self):
+        super().sync_weights()
+        for path in (
+            "/start_weight_update",
+            "/update_weights",
+            "/finish_weight_update",
+            "/reset_prefix_cache",
+        ):
+            assert requests.post(f"{self.url}{path}", json={}).status_code == 200
 
-    def _check_places(self, ids, features):
-        """Every placeholder belongs to a run of one image, and each run is one image's."""
-        placeholder = self.processing_class.state.placeholder_id
-        places = features["mm_placeholders"]["image"] if features else []
-        covered = [at for place in places for at in range(place["offset"], place["offset"] + place["length"])]
-        assert covered == [at for at, token in enumerate(ids) if token == placeholder]
+    def generate(self, prompts, images, num_generations, profiler=None):
+        assert images is None
+        asked = {"model": "tiny", "prompt": prompts[::num_generations], "n": num_generations}
+        asked |= {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k, "logprobs": 0}
+        asked |= {"max_tokens": self.max_completion_length, "repetition_penalty": self.repetition_penalty}
+        asked |= {"return_token_ids": True, "return_tokens_as_token_ids": True}
+        answer = requests.post(f"{self.url}/v1/completions", json=asked)
+        if answer.status_code != 200:
+            raise RuntimeError(f"Request failed: {answer.status_code}, {answer.text}")
+        choices = answer.json()["choices"]
+        log_probs = [[[value] for value in choice["logprobs"]["token_logprobs"]] for choice in choices]
+        tokens = [[[token] for token in choice["token_ids"]] for choice in choices]
+        return prompts, [choice["token_ids"] for choice in choices], log_probs, tokens

@@ -53,8 +53,8 @@ def test_log_probs_count_the_placeholders_that_were_forbidden(temperature, polic
 
 def test_unaccounted_they_would_be_off(policy_for, with_vllm, monkeypatch):
     """The test above can fail: the ratio is one minus the placeholders' probability otherwise."""
-    monkeypatch.setattr("hf_vlm_rl.vllm.placeholders.math.log1p", lambda odds: 0.0)
-    monkeypatch.setattr("hf_vlm_rl.vllm.agreement.MOST_FLOAT32", 1.0)  # else the first rollout is refused
+    monkeypatch.setattr("hf_vlm_rl.front.placeholders.math.log1p", lambda odds: 0.0)
+    monkeypatch.setattr("hf_vlm_rl.front.agreement.MOST_FLOAT32", 1.0)  # else the first rollout is refused
     policy = policy_for("qwen2_5_vl")
     with torch.no_grad():
         policy.get_output_embeddings().weight[list(policy.placeholder_ids)] *= 1.5

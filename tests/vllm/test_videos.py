@@ -3,7 +3,7 @@
 import pytest
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.vllm.prompts import encode_prompts
+from hf_vlm_rl.front.prompts import encode_prompts
 from tests.videos import asked, image, moving, video
 
 

@@ -51,7 +51,8 @@ def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Ite
     """
     import torch
 
-    from ..loading.meta import policy_on_meta, read_checkpoint
+    from ..loading.checkpoint import read_checkpoint
+    from ..loading.meta import policy_on_meta
     from ..plan.report import parameters
     from ..plan.weights import parameter_counts
     from ..processing.images.store import ImageStore

@@ -10,7 +10,7 @@ from importlib.metadata import version
 from types import ModuleType
 
 from ..errors import TicketError
-from . import check, clean, convert, demo, env, plan, push, tiny, trl, try_it
+from . import check, clean, convert, data, demo, env, plan, push, tiny, trl, try_it, vllm_front
 from . import eval as evaluation
 from .arguments import in_flags
 
@@ -24,6 +24,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "check": (check, "is a model supported, and what does an image cost?"),
     "clean": (clean, "remove images that no run used for some time"),
     "convert": (convert, "InternVL's original format to transformers'"),
+    "data": (data, "is every row and image of a dataset fit for training?"),
     "demo": (demo, "a tiny model learns to read digits, on a CPU"),
     "env": (env, "versions and device, for a report of an error"),
     "eval": (evaluation, "rewards of a model or adapter on a dataset"),
@@ -32,6 +33,7 @@ COMMANDS: dict[str, tuple[ModuleType, str]] = {
     "tiny": (tiny, "a tiny checkpoint of random weights, to try with"),
     "trl": (trl, "a TRL script, with models loaded as policies"),
     "try": (try_it, "questions to an adapter and its base, in a browser"),
+    "vllm-front": (vllm_front, "images for trainers that send vLLM servers ids alone"),
 }
 
 

@@ -2,28 +2,29 @@
 
 import argparse
 import platform
+import re
+import subprocess
+import sys
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 from .arguments import add_revision, add_trust, hub_arguments
-from .version_sets import nearest_set
+from .version_sets import installed, nearest_set, required
 
-# Those that every installation has, and those that change what a trainer or a model does where they are.
-REQUIRED = (
-    "hf-vlm-rl",
-    "torch",
-    "torchvision",
-    "transformers",
-    "trl",
-    "peft",
-    "accelerate",
-    "datasets",
-    "huggingface_hub",
-    "tokenizers",
-    "pillow",
-    "numpy",
-)
+# Besides what this package needs: what changes what a trainer or a model does where it is.
 OPTIONAL = ("bitsandbytes", "deepspeed", "flash-attn", "kernels", "liger-kernel", "vllm")
+IMPORT = """
+try:
+    from trl import DPOTrainer, GRPOTrainer, SFTTrainer
+except Exception as error:
+    print(error)
+    raise SystemExit(1)
+"""
+# Errors of this import: why they come, and the command that mends them.
+KNOWN = {
+    "Invalid version: 'N/A'": ("TRL takes the folder vllm for the package", "mv vllm vllm_files"),
+    "No module named 'requests'": ("TRL before 1.14 needs it and does not say so", "pip install requests"),
+}
 # Of the facts that `check` finds, those that say what the library does with a model.
 FACTS = ("model", "processor", "family", "derived", "sharing")
 
@@ -36,33 +37,42 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print versions, the nearest tested set of them, and device; with --model how its rows share prompts.
+    """Print versions, the nearest tested set, whether TRL's trainers can be imported, and the device.
 
-    Made to be pasted into a report of an error: no path, user name or token is in it.
+    With --model also how its rows share prompts. Imports look into the current folder first: run it in the
+    folder of your script. Made to be pasted into a report of an error: no path, user name or token is in it.
     """
-    lines = [*versions(), *nearest_set(), *devices()]
+    model: list[tuple[str, str]] = []
     if options.model:
         from PIL import Image
 
         from .check import facts
 
         found = facts(options.model, Image.new("RGB", (448, 448)), hub_arguments(options))
-        lines += [(name, fact) for name, fact in found if name in FACTS]
+        model = [(name, fact) for name, fact in found if name in FACTS]
+    lines = [*versions(), *nearest_set(), *trainers(), *devices(), *model]
     for name, value in lines:
         print(f"{name + ':':<18}{value}")  # noqa: T201
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Pairs of a package and its version; optional packages where they are installed."""
-    for package in REQUIRED:
-        yield package, version(package)
-    for package in OPTIONAL:
-        try:
-            yield package, version(package)
-        except PackageNotFoundError:
-            continue
+    """Pairs of a package and its version, where it is installed."""
+    for package in ("hf-vlm-rl", *(each.name for each in required("hf-vlm-rl")), *OPTIONAL):
+        if found := installed(package):
+            yield package, found
     yield "python", platform.python_version()
     yield "system", platform.platform()
+
+
+def trainers() -> Iterator[tuple[str, str]]:
+    """Pairs that say whether TRL's trainers can be imported here; if not, why, and what mends it."""
+    done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
+    last = done.stdout.strip().rpartition("\n")[2].replace(str(Path.home()), "~")
+    said = re.sub(r"[/~]\S*[/\\]", "", last) or f"status {done.returncode}"  # no paths
+    yield "TRL's trainers", f"cannot be imported: {said}" if done.returncode else "can be imported"
+    for error, (why, command) in KNOWN.items():
+        if done.returncode and error in done.stdout:
+            yield from (("why", why), ("to mend it", command))
 
 
 def devices() -> Iterator[tuple[str, str]]:

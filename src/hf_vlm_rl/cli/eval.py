@@ -20,10 +20,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="Hub id or directory of a model or an adapter")
     parser.add_argument(
         "dataset",
-        help="file (.jsonl, .json, .parquet, .csv), directory of save_to_disk, or Hub id, with the columns "
-        "prompt, image or images, and what the rewards read; or rows with conversations (LLaVA, VLM-R1) or "
-        "messages, or a mixture (.yaml) of such; paths of images are relative to the file",
+        help="whatever load_any reads: a file (.jsonl, .json, .parquet, .csv, .tar, or a mixture, .yaml), a "
+        "folder, or a Hub id; paths of images are relative to the file",
     )
+    parser.add_argument("--question", help="of a folder that has a folder of images for each answer")
     parser.add_argument(
         "--rewards", nargs="+", required=True, help="names from hf_vlm_rl.rewards, or module:function"
     )
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     """Evaluate a model or an adapter on a dataset and print a table of its rewards."""
     # What can be wrong without torch and the model is found before they are loaded.
     functions = [reward_function(name) for name in options.rewards]
-    from ..data.any_file import read_dataset
+    from ..data.any_file import load_any
     from ..errors import RewardError
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult
@@ -59,7 +59,11 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.auto import AutoVLMPolicy
 
     before = None if options.before is None else EvaluationResult.load(options.before)
-    rows = read_dataset(options.dataset, options.split, options.limit, options.on_error)
+    rows = load_any(
+        options.dataset, split=options.split, question=options.question, on_error=options.on_error
+    )
+    if options.limit is not None:
+        rows = rows.select(range(min(options.limit, len(rows))))
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
     device = device_name(options.device)

@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
 
     Exit status: 0 if some fit, 1 if none do.
     """
-    from ..loading.meta import read_checkpoint
+    from ..loading.checkpoint import read_checkpoint
     from ..plan.memory import search
     from ..plan.report import report
 

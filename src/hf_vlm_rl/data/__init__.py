@@ -7,6 +7,10 @@ from .._lazy import loaded_on_use
 # Loaded on first use: `datasets` takes a second to import.
 if TYPE_CHECKING:
     from ..errors import DataError as DataError
+    from .any_file import load_any as load_any
+    from .check import DataReport as DataReport
+    from .check import Finding as Finding
+    from .check import check_data as check_data
     from .checked_image import CheckedImage as CheckedImage
     from .checked_image import checked_images as checked_images
     from .hf_dataset import from_dataset as from_dataset

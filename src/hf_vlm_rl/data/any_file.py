@@ -1,107 +1,147 @@
-"""Rows of whatever a path or Hub id holds, for the command line."""
+"""Rows of whatever a path or Hub id holds: the one reader of commands, examples and mixtures."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import functools
+import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Unpack
 
 from datasets import Dataset, DatasetDict, load_dataset, load_from_disk
 from datasets.exceptions import DatasetGenerationError
 
 from ..errors import DataError
-from ..processing.images.reference import is_image_list
-from .llava import load_llava
-from .messages import load_messages
-from .mixture import load_mixture
-from .passes.image_check import ImageRoot
-from .passes.json_file import records
+from ..loading.location import HUB_ID, folder_hint, hub_has
+from .first_row import any_form, any_source
+from .image_folder import folder_part
+from .llava import LlavaReader
+from .mixture import mixture_parts
+from .passes.first_pass import Part
+from .passes.options import LoadOptions, Options
+from .passes.second_pass import build
+from .passes.sources import Source, file_state, folder_of
+from .passes.table import TABLES, table_records
 
-FORMATS = {
-    ".jsonl": "json",
-    ".json": "json",
-    ".parquet": "parquet",
-    ".csv": "csv",
-    ".yaml": "yaml",
-    ".yml": "yaml",
-}
+MIXTURES = (".yaml", ".yml")
+SUFFIXES = (".jsonl", ".json", *TABLES, ".tar", *MIXTURES)
 
 
-def read_dataset(
-    source: str, split: str, limit: int | None, on_error: Literal["raise", "skip"] = "raise"
-) -> Iterable[Mapping[str, Any]]:
-    """The rows of a file, a directory of `save_to_disk` or a dataset on the Hub.
+def load_any(
+    source: str | os.PathLike,
+    *,
+    split: str = "train",
+    question: str | None = None,
+    image_folder: str | os.PathLike | None = None,
+    **options: Unpack[LoadOptions],
+) -> Dataset:
+    """Read rows of any form that this package knows, wherever they are.
+
+    Rows have `conversations`, or `problem` and `solution` (LLaVA, VLM-R1: `load_llava`); `messages`, `prompt`
+    or a preference pair (`load_messages`); or `question`, which is the prompt then, with `image`, `images` or
+    `file_name`. The first row says which.
+
+    Args:
+        source: A file: JSON Lines or a JSON list (.jsonl, .json), .parquet, .csv, webdataset's .tar,
+            or a mixture of such (.yaml: `load_mixture`). A folder: what `save_to_disk` wrote, .tar shards, or
+            images with a metadata.jsonl, and what else `datasets` reads. Or a dataset's id on the Hub.
+        split: Of a saved dataset, a folder or a dataset on the Hub. A file has no splits.
+        question: Of `load_image_folder`, for a folder that has a folder of images for each class.
+        image_folder: Paths of images are relative to it. Default: the folder of the file, or the folder.
+        **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
+
+    Returns:
+        Rows with the columns `prompt` (messages), `images`, what the form gives, and every other field.
 
     Raises:
-        ValueError: If the file's suffix is unknown, there is no such split, or a row of conversations cannot
-            be used and `on_error` is "raise".
+        DataError: If there is nothing to read, no such split, or a row cannot be used; names file and row.
+        OSError: If the Hub has no such dataset, or cannot be reached.
+        TypeError: If a keyword is unknown.
     """
-    path, folder = Path(source), None
-    if path.suffix in FORMATS and not path.exists():
-        raise FileNotFoundError(f"Got {source!r}, and there is no such file.")
-    if path.is_file():
-        if path.suffix not in FORMATS:
-            raise ValueError(f"Got {source!r}. Expected a file with one of the suffixes {sorted(FORMATS)}.")
-        loader = _loader(path)
-        if loader is not None:
-            dataset = loader(path, on_error=on_error)
-        else:
-            folder = path.parent
-            try:
-                dataset = load_dataset(FORMATS[path.suffix], data_files=str(path), split="train")
-            except (DatasetGenerationError, RecursionError) as error:
-                raise ValueError(f"{source} cannot be read: {error.__cause__ or error}") from error
-    elif path.is_dir():
-        try:
-            dataset = load_from_disk(source)
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(
-                f"{source} cannot be read ({type(error).__name__}: {error}). Expected a directory that "
-                "save_to_disk wrote."
-            ) from error
-        if isinstance(dataset, DatasetDict):
-            if split not in dataset:
-                raise ValueError(
-                    f"{source} has no split {split!r}. Expected one of {sorted(dataset)} in --split."
-                )
-            dataset = dataset[split]
+    loaded = Options(**options)
+    return build(parts_of(source, split, question, image_folder, loaded), loaded)
+
+
+def parts_of(
+    source: str | os.PathLike,
+    split: str,
+    question: str | None,
+    image_folder: str | os.PathLike | None,
+    loaded: Options,
+) -> list[Part]:
+    """The files of a source with their readers, as `load_any` finds them; no row is checked yet.
+
+    Raises:
+        DataError, OSError: As `load_any`, but for rows.
+    """
+    path = Path(source)
+    if question is not None:
+        return [folder_part(path, question, None, loaded)]
+    if path.suffix.lower() in MIXTURES:
+        return mixture_parts(path, image_folder, 0, loaded)
+    if path.is_dir() and (shards := sorted(path.glob("*.tar"))):
+        sources = [any_source(shard, folder_of(shard, image_folder), loaded) for shard in shards]
+    elif path.is_file() or path.suffix.lower() in SUFFIXES:
+        sources = [any_source(path, folder_of(path, image_folder), loaded)]
     else:
-        dataset = load_dataset(source, split=split)
-    if limit is not None:
-        dataset = dataset.select(range(min(limit, len(dataset))))
-    return dataset if folder is None else _InFolder(dataset, folder)
+        folder = os.path.abspath(path) if path.is_dir() else os.getcwd()
+        sources = [_dataset_source(str(source), split, image_folder or folder, loaded)]
+    return [Part(each) for each in sources]
 
 
-def _loader(path: Path) -> Callable | None:
-    """What reads a file whose rows are not in TRL's columns."""
-    if FORMATS[path.suffix] == "yaml":
-        return load_mixture
-    if FORMATS[path.suffix] != "json":
-        return None
-    values = (record.value for record in records(path))
-    first = next((value for value in values if isinstance(value, dict)), {})
-    if "conversations" in first:
-        return load_llava
-    return load_messages if "messages" in first else None
+def _dataset_source(source: str, split: str, folder: str | os.PathLike, options: Options) -> Source:
+    """The rows of a split of a folder, or of a dataset on the Hub."""
+    table = _dataset(source, split)
+    files = tuple(entry["filename"] for entry in table.cache_files)
+    folder = folder_of(source, folder)
+    state = (split, len(table), tuple((file, file_state(file)) for file in files))
+    records = functools.partial(table_records, table, source)
+    return any_form(Source(source, state, LlavaReader(folder, options), records), folder, options)
 
 
-class _InFolder:
-    """The rows of a dataset, with paths of images from a folder on."""
+def _dataset(source: str, split: str) -> Dataset:
+    path = Path(source)
+    if not path.is_dir():
+        _check_hub_id(source)
+        return load_dataset(source, split=split)
+    if not any((path / name).exists() for name in ("dataset_dict.json", "state.json")):
+        try:
+            table = load_dataset(source, split=split)
+        except (DatasetGenerationError, OSError, ValueError) as error:
+            raise DataError(
+                f"{source} cannot be read: {error.__cause__ or error}. Expected what save_to_disk wrote, "
+                f"images with a metadata.jsonl, or files of rows; name one of those: {source}/rows.jsonl."
+            ) from error
+        if set(table.column_names) <= {"image", "label"}:
+            raise DataError(
+                f"{source} holds images without questions. Expected question='...', which is asked about "
+                "each; the folder that an image lies in is its answer."
+            )
+        return table
+    try:
+        saved = load_from_disk(source)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise DataError(
+            f"{source} cannot be read ({type(error).__name__}: {error}). Expected a directory that "
+            "save_to_disk wrote."
+        ) from error
+    if not isinstance(saved, DatasetDict):
+        return saved
+    if split not in saved:
+        raise DataError(f"{source} has no split {split!r}. Expected one of {sorted(saved)} in split=...")
+    return saved[split]
 
-    def __init__(self, dataset: Dataset, folder: Path):
-        self.dataset, self.root = dataset, ImageRoot(str(folder))
 
-    def __len__(self) -> int:
-        return len(self.dataset)
+def _check_hub_id(source: str) -> None:
+    """Refuse a path that does not exist before `datasets` asks the Hub for it.
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for index, row in enumerate(self.dataset):
-            try:
-                images = {name: self._placed(row[name]) for name in ("image", "images") if name in row}
-            except DataError as error:
-                raise DataError(f"Row {index}: {error}") from error
-            yield row | images
-
-    def _placed(self, value: Any) -> Any:
-        if is_image_list(value):
-            return [self._placed(image) for image in value]
-        # A data: URL has no path.
-        return (self.root.stored(value)["path"] or value) if isinstance(value, str) else value
+    Raises:
+        DataError: If it is not of the form user/name; or if folders look like it, and the Hub has it not.
+    """
+    likely, hint = folder_hint(source)
+    nor = ""
+    if "/" in source and HUB_ID.fullmatch(source):
+        if not likely or hub_has(source, "dataset"):
+            return
+        nor = ", and the Hub was not reached or shows no such dataset to you"
+    raise DataError(
+        f"There is no file and no folder {source!r}{nor}.{hint} Expected one with rows "
+        f"({', '.join(SUFFIXES)}), or the id of a dataset on the Hub, user/name."
+    )

@@ -81,9 +81,7 @@ class Turns:
         elif isinstance(content, list):
             blocks = [self._block(block, speaker) for block in content]
         else:
-            raise DataError(
-                f"{self._turn()} has the content {str(content)[:80]!r}; expected a string or blocks"
-            )
+            raise DataError(f"{self._turn()} has the content {content!r:.80}; expected a string or blocks")
         for block in blocks:
             self._refuse_foreign_marks(block["text"] or "")
         self.messages.append({"role": speaker, "content": blocks})
@@ -95,7 +93,7 @@ class Turns:
             DataError: If the field `name` holds something else.
         """
         if not isinstance(messages, list) or not messages:
-            raise DataError(f"{name!r} is {str(messages)[:80]!r}; expected a list of messages")
+            raise DataError(f"{name!r} is {messages!r:.80}; expected a list of messages")
         for position, message in enumerate(messages):
             fields = message if isinstance(message, Mapping) else {}
             if len(fields) > 2:
@@ -106,7 +104,7 @@ class Turns:
                 self.add(fields["from"], fields["value"])
             else:
                 raise DataError(
-                    f"{name}[{position}] is {str(message)[:120]!r}; expected {{'role': ..., 'content': ...}} "
+                    f"{name}[{position}] is {message!r:.120}; expected {{'role': ..., 'content': ...}} "
                     "and nothing else"
                 )
 
@@ -166,7 +164,7 @@ class Turns:
             self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE
         raise DataError(
-            f"{self._turn()} has the block {str(block)[:80]!r}; expected {{'type': 'text', 'text': ...}} or "
+            f"{self._turn()} has the block {block!r:.80}; expected {{'type': 'text', 'text': ...}} or "
             "{'type': 'image', ...}"
         )
 
@@ -188,7 +186,7 @@ class ConversationReader:
         """prompt, images, and the answer as asked for."""
         kinds = {"prompt": "messages", "images": "images"}
         if self.options.answer is not None:
-            kinds[self.options.answer] = "string"
+            kinds[self.options.answer] = "unanswered"
         return kinds | ({"completion": "messages"} if self.options.completion else {})
 
     def started(self, messages: Any, record: Mapping[str, Any], name: str) -> Turns:
@@ -204,7 +202,7 @@ class ConversationReader:
         system = None if "system" in self.options.drop else record.get("system")
         if system and (not isinstance(system, str) or _has_system(messages)):
             raise DataError(
-                f"the row has the field 'system' ({str(system)[:80]!r}) besides its messages; expected a "
+                f"the row has the field 'system' ({system!r:.80}) besides its messages; expected a "
                 "string, and no system message among them, or drop=['system']"
             )
         system = system or self.options.system

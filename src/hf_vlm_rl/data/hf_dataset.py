@@ -59,11 +59,6 @@ class Mapped:
             answer = self._value(self.answer, row)
             if self.classes is not None and answer is not None:
                 answer = self.classes[answer] if answer >= 0 else None  # -1: not labelled
-            if answer is not None and not isinstance(answer, str):
-                raise DataError(
-                    f"the answer is {str(answer)[:80]!r}; expected a string: use the template "
-                    f"answer='{{{self.answer}}}', or keep the column as it is"
-                )
             columns["answer"] = answer
         answered = self.reader.answered
         return columns | {name: answered(row[column], name) for name, column in self.answers.items()}
@@ -100,8 +95,8 @@ def from_dataset(
             columns such as `"Question: {question}"`.
         images: A column with images, paths, URLs or lists of these, or several columns, whose images follow
             each other. None: no images.
-        answer: A column with strings or of `ClassLabel`, whose names are taken, or a template, for the column
-            `answer`.
+        answer: A column, whose values stay what they are (names, of a `ClassLabel`), or a template, for the
+            column `answer`.
         completion: A column with strings or messages, for the column `completion`.
         chosen: The same for `chosen`.
         rejected: The same for `rejected`.
@@ -156,7 +151,8 @@ def from_dataset(
     )
     new_features = {"prompt": MESSAGES, "images": IMAGES} | dict.fromkeys(answers, MESSAGES)
     if answer is not None:
-        new_features["answer"] = Value("string")
+        made_text = labels is None or isinstance(labels, ClassLabel)
+        new_features["answer"] = Value("string") if made_text else labels
     kept = [name for name in features if name not in used] if keep is None else column_names(keep, "keep")
     missing = [name for name in kept if name not in features]
     taken = [name for name in kept if name in new_features]

@@ -75,6 +75,17 @@ def load_image_folder(
         ValueError: If the question has another field than `{choices}`.
     """
     loaded = Options(**options)
+    return build([folder_part(path, question, choices, loaded)], loaded)
+
+
+def folder_part(
+    path: str | os.PathLike, question: str, choices: Sequence[str] | None, loaded: Options
+) -> Part:
+    """The images of a folder, with the question about each and its class.
+
+    Raises:
+        DataError, ValueError: As `load_image_folder`, but for the images themselves.
+    """
     unknown = [field[0] for field in _FIELD.finditer(question) if field[2] not in (None, "choices")]
     if unknown:
         raise ValueError(
@@ -101,8 +112,7 @@ def load_image_folder(
     read = functools.partial(_records, root, files, question)
     if loaded.on_error == "raise":
         _refuse(list(read()))
-    source = Source(root, (names, question), LlavaReader(root, loaded), read)
-    return build([Part(source)], loaded)
+    return Part(Source(root, (names, question), LlavaReader(root, loaded), read))
 
 
 def _files(root: str) -> Iterator[str]:

@@ -12,7 +12,7 @@ from .conversations import ConversationReader
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
-from .passes.sources import Source, folder_of, json_source, paths_of
+from .passes.sources import Source, file_source, folder_of, paths_of
 
 READ = frozenset({"conversations", "image", "images", "system", "video", "videos"})
 PROBLEM = frozenset({"problem", "solution"})
@@ -37,26 +37,29 @@ class LlavaReader(ConversationReader):
             raise DataError(
                 f"the row has {sorted(record)}; expected 'conversations', or 'problem' and 'solution', and "
                 "'image' for images"
-                + ("; rows of 'messages' are read by load_messages" if "messages" in record else "")
+                + ("; load_any reads rows of 'messages', too" if "messages" in record else "")
             )
-        if isinstance(messages, list):
-            messages = [_numbers_as_text(message) for message in messages]
-        turns = self.started(messages, record, name)
+        said = messages if isinstance(messages, list) else []
+        texts = [{**turn, "value": str(turn["value"])} if _has_numbers(turn) else turn for turn in said]
+        turns = self.started(texts or messages, record, name)
         columns = self.split(turns, self.images(record))
         column = options.answer
-        if column is not None and "answer>" in (answer := columns.get(column) or ""):
-            # VLM-R1 drops these tags, and no others.
-            columns[column] = answer.replace("<answer>", "").replace("</answer>", "").strip()
+        if column is not None and (answer := columns[column]) is not None:
+            if _has_numbers(said[-1]):
+                answer = said[-1]["value"]
+            elif "answer>" in answer:  # VLM-R1 drops these tags, and no others.
+                answer = answer.replace("<answer>", "").replace("</answer>", "").strip()
+            columns[column] = options.as_asked(column, answer)
         return columns, options.extras(record, read, self.kinds)
 
 
-def _numbers_as_text(message: Any) -> Any:
-    """A message whose answer, if it is a number or a list of numbers, is text as VLM-R1 makes it."""
+def _has_numbers(message: Any) -> bool:
+    """Whether a message's answer is a number or a list of numbers, which VLM-R1 makes text of."""
     if not isinstance(message, Mapping) or message.get("from") not in ("gpt", "assistant"):
-        return message
+        return False
     answer = message.get("value")
     numbers = answer if isinstance(answer, list) and answer else [answer]
-    return {**message, "value": str(answer)} if {int, float} >= set(map(type, numbers)) else message
+    return {int, float} >= set(map(type, numbers))
 
 
 def llava_source(path: str | os.PathLike, folder: str, options: Options) -> Source:
@@ -65,7 +68,7 @@ def llava_source(path: str | os.PathLike, folder: str, options: Options) -> Sour
     Raises:
         DataError: If the file cannot be used.
     """
-    return json_source(path, LlavaReader(folder, options))
+    return file_source(path, LlavaReader(folder, options))
 
 
 def load_llava(
@@ -75,8 +78,9 @@ def load_llava(
 ) -> Dataset:
     """Read LLaVA or VLM-R1 rows: `image` (a path, a list, or nothing) and `conversations`.
 
-    Instead of `conversations` a row may have `problem` and `solution`. As in VLM-R1, answers may be numbers,
-    and the tags `<answer>` and `</answer>` are left out of the column with the answer (not of `completion`).
+    Instead of `conversations` a row may have `problem` and `solution`. Answers may be numbers or lists of
+    numbers, such as boxes, and stay so in the column with the answer (`completion` has them as text). As in
+    VLM-R1, the tags `<answer>` and `</answer>` are left out of that column (not of `completion`).
     A field `system`, as LLaMA-Factory writes it, is the conversation's system message.
 
     The rows are checked in a first pass, so that errors come here and not in training, and written to
@@ -84,7 +88,7 @@ def load_llava(
     and all arguments stay the same; images are not looked at again then.
 
     Args:
-        path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
+        path: A file as `load_any` reads, or several, whose rows follow each other.
         image_folder: Paths of images are relative to it. Default: each file's own folder.
         **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
 

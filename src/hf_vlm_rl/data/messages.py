@@ -1,7 +1,7 @@
 """Rows of messages: `messages`, or `prompt` with `completion` or with `chosen` and `rejected`."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Unpack
@@ -14,9 +14,10 @@ from .passes.column_types import Kind
 from .passes.first_pass import Part
 from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
-from .passes.sources import Source, folder_of, json_source, paths_of
+from .passes.sources import Source, file_source, folder_of, paths_of
 
 PAIR = ("chosen", "rejected")
+NAMES = {"question": "prompt", "file_name": "image"}  # of the form "question"
 READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", "video", "videos")
 
 
@@ -24,7 +25,8 @@ READ = ("messages", "prompt", "completion", *PAIR, "image", "images", "system", 
 class MessagesReader(ConversationReader):
     """Rows of records with messages.
 
-    `form` is "messages", "prompt", "completion" (a prompt and a completion) or "preference" (a pair).
+    `form` is "messages", "prompt", "question" (a prompt by another name), "completion" (a prompt and a
+    completion) or "preference" (a pair).
     """
 
     form: str
@@ -34,7 +36,7 @@ class MessagesReader(ConversationReader):
         """The columns of the form."""
         if self.form == "messages":
             return super().kinds
-        answers = {"prompt": (), "completion": ("completion",), "preference": PAIR}[self.form]
+        answers = {"prompt": (), "question": (), "completion": ("completion",), "preference": PAIR}[self.form]
         return {"prompt": "messages", "images": "images"} | dict.fromkeys(answers, "messages")
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -45,6 +47,8 @@ class MessagesReader(ConversationReader):
                 f"the row is of the form {form!r} (it has {sorted(record)}), but the file's first row is of "
                 f"the form {self.form!r}; expected one form per file"
             )
+        if form == "question":
+            record = {NAMES.get(name, name): value for name, value in record.items()}
         extras = self.options.extras(record, READ, self.kinds)
         images = self.images(record)
         if self.form == "messages":
@@ -84,11 +88,13 @@ def form_of(record: Any) -> str:
         return "preference"
     if "prompt" in fields and not fields & {"messages", *PAIR}:
         return "completion" if "completion" in fields else "prompt"
+    if not fields & set(READ[:5]) and isinstance(record, Mapping) and record.get("question") is not None:
+        return "question"
     shown = sorted(record) if isinstance(record, Mapping) else str(record)[:80]
     raise DataError(
-        f"the row has {shown}; expected 'messages', or 'prompt', or 'prompt' and 'completion', or 'chosen' "
-        "and 'rejected' (with 'prompt', unless both begin with it)"
-        + ("; rows of 'conversations' are read by load_llava" if "conversations" in shown else "")
+        f"the row has {shown}; expected 'messages', or 'prompt' or 'question', or 'prompt' and "
+        "'completion', or 'chosen' and 'rejected' (with 'prompt', unless both begin with it)"
+        + ("; load_any reads rows of 'conversations', too" if "conversations" in shown else "")
     )
 
 
@@ -98,12 +104,26 @@ def messages_source(path: str | os.PathLike, folder: str, options: Options) -> S
     Raises:
         DataError: If the file cannot be used, or no row tells its form.
     """
-    unread = json_source(path, MessagesReader(folder, options, "messages"))
+    return of_first_form(file_source(path, MessagesReader(folder, options, "messages")), folder, options)
+
+
+def of_first_form(
+    unread: Source, folder: str, options: Options, others: Callable[[Any], bool] = lambda record: False
+) -> Source:
+    """A source whose reader is that of the form of its first usable row.
+
+    With `others`, a source is returned as it is if its first usable row is one of them.
+
+    Raises:
+        DataError: If no row tells its form.
+    """
     first_error = None
     for record in unread.records():
         try:
             if isinstance(record.value, DataError):
                 raise record.value
+            if others(record.value):
+                return unread
             return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
         except DataError as error:  # counted as bad when the rows are read
             first_error = first_error or DataError(f"{record.place}: {error}")
@@ -125,7 +145,7 @@ def load_messages(
     writes it, is the conversation's system message.
 
     Args:
-        path: A JSON Lines file or a JSON list, or several files, whose rows follow each other.
+        path: A file as `load_any` reads, or several, whose rows follow each other.
         image_folder: Paths of images are relative to it. Default: each file's own folder.
         **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
             `answer` and `completion` are for rows of `messages`.

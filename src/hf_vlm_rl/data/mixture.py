@@ -1,4 +1,4 @@
-"""VLM-R1's mixtures: a yaml file that names JSON files and how much of each."""
+"""VLM-R1's mixtures: a yaml file that names files of rows and how much of each."""
 
 import math
 import os
@@ -14,6 +14,7 @@ from datasets import Dataset
 
 from ..errors import DataError
 from . import bounded_yaml
+from .first_row import any_source
 from .llava import llava_source
 from .messages import messages_source
 from .passes.first_pass import Part
@@ -21,7 +22,7 @@ from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
 from .passes.sources import folder_of
 
-SOURCES = {"llava": llava_source, "messages": messages_source}
+SOURCES = {None: any_source, "llava": llava_source, "messages": messages_source}
 _STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 
@@ -82,8 +83,8 @@ def load_mixture(
 
     The yaml file holds `datasets`, a list of entries with `json_path` and, optionally, `sampling_strategy`
     (`all`, `first:N`, `end:N` or `random:N`; N a number of rows or a percentage, which is rounded up),
-    `image_folder`, `format` (`llava` or `messages`, default `llava`) and `name`. Paths in it are relative to
-    the yaml file. Rows are taken before they are checked: N counts bad rows, too.
+    `image_folder`, `format` (`llava` or `messages`; by default what the first row is) and `name`. Paths in it
+    are relative to the yaml file. Rows are taken before they are checked: N counts bad rows, too.
 
     Args:
         path: The yaml file.
@@ -101,13 +102,24 @@ def load_mixture(
         TypeError: If a keyword is unknown.
     """
     loaded = Options(**options)
+    return build(mixture_parts(path, image_folder, seed, loaded), loaded)
+
+
+def mixture_parts(
+    path: str | os.PathLike, image_folder: str | os.PathLike | None, seed: int, options: Options
+) -> list[Part]:
+    """The files of a mixture, each with its reader and the rows that are taken.
+
+    Raises:
+        DataError: If the yaml file or a file that it names cannot be used.
+    """
     parts = []
     for position, entry in enumerate(_entries(path)):
         try:
-            parts.append(_part(entry, Path(path), image_folder, seed, position, loaded))
+            parts.append(_part(entry, Path(path), image_folder, seed, position, options))
         except DataError as error:
             raise DataError(f"{path}, datasets[{position}]: {error}") from error
-    return build(parts, loaded)
+    return parts
 
 
 def _entries(path: str | os.PathLike) -> list[Any]:
@@ -122,7 +134,7 @@ def _entries(path: str | os.PathLike) -> list[Any]:
         raise DataError(f"{path} is not yaml: {error}") from error
     entries = mixture.get("datasets") if isinstance(mixture, Mapping) else None
     if not isinstance(entries, list) or not entries:
-        raise DataError(f"{path} holds {str(mixture)[:80]!r}. Expected 'datasets:' with a list of entries.")
+        raise DataError(f"{path} holds {mixture!r:.80}. Expected 'datasets:' with a list of entries.")
     return entries
 
 
@@ -135,17 +147,17 @@ def _part(
     options: Options,
 ) -> Part:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("json_path"), str):
-        raise DataError(f"the entry is {str(entry)[:80]!r}; expected a json_path")
+        raise DataError(f"the entry is {entry!r:.80}; expected a json_path")
     unknown = [key for key in entry if key not in KEYS]
     if unknown:
         raise DataError(f"the entry has {unknown}; expected {list(KEYS)}")
-    kind = entry.get("format", "llava")
+    kind = entry.get("format")
     if kind not in tuple(SOURCES):  # which also takes what cannot be a key
-        raise DataError(f"the format is {kind!r}; expected one of {list(SOURCES)}")
+        raise DataError(f"the format is {kind!r}; expected one of {list(filter(None, SOURCES))}, or none")
     path = mixture.parent / entry["json_path"]
     if entry.get("image_folder") is not None:
         if not isinstance(entry["image_folder"], str):
-            raise DataError(f"the image_folder is {str(entry['image_folder'])[:80]!r}; expected a path")
+            raise DataError(f"the image_folder is {entry['image_folder']!r:.80}; expected a path")
         image_folder = mixture.parent / entry["image_folder"]
     source = SOURCES[kind](path, folder_of(path, image_folder), options)
     strategy = str(entry.get("sampling_strategy") or "all").replace(" ", "")

@@ -11,6 +11,7 @@ from transformers import TrainerCallback
 from ..policy.policy import VLMPolicy
 from .comparison import Comparison, compare
 from .measurement import Evaluation
+from .ranks import Ranks
 from .result import EvaluationResult
 from .run import evaluate
 
@@ -132,12 +133,9 @@ class EvaluationCallback(TrainerCallback):
             )
         self.results, self._outdated = {}, False
         if state.global_step:
-            stored = {int(path.stem[5:]): path for path in self._folder(args).glob("step-*.json")}
-            self.results = {
-                step: EvaluationResult.load(path)
-                for step, path in sorted(stored.items())
-                if step <= state.global_step
-            }
+            # Machines may have folders of their own, and only the first process writes results.
+            together = Ranks(policy_in(model), args.world_size > 1)
+            self.results = together.on_first(lambda: _stored(self._folder(args), state.global_step))
         elif self.at_begin:
             self._evaluate(args, state, control, model)
 
@@ -185,6 +183,12 @@ class EvaluationCallback(TrainerCallback):
 
     def _folder(self, args: Any) -> Path:
         return Path(args.output_dir) / "evaluation"
+
+
+def _stored(folder: Path, last: int) -> dict[int, EvaluationResult]:
+    """The results that an interrupted run wrote up to the step `last`, by step."""
+    paths = {int(path.stem[5:]): path for path in folder.glob("step-*.json")}
+    return {step: EvaluationResult.load(path) for step, path in sorted(paths.items()) if step <= last}
 
 
 def policy_in(model: Any) -> Any:

@@ -100,7 +100,8 @@ def bootstrap(values: np.ndarray, confidence: float = 0.95) -> Estimate:
         method="BCa",
         rng=np.random.default_rng(0),
     ).confidence_interval
-    low, high = (mean + spread * float(end) for end in interval)
+    # No mean leaves the range of its values, but by rounding.
+    low, high = np.clip([mean + spread * end for end in interval], np.min(values), np.max(values)).tolist()
     return Estimate(mean, _around(mean, (low, high)), n, "bootstrap")
 
 

@@ -6,6 +6,7 @@ from .._lazy import loaded_on_use
 
 # Loaded on first use: what cards are made of needs neither torch nor PEFT.
 if TYPE_CHECKING:
+    from .images import push_images as push_images
     from .push import push_adapter as push_adapter
     from .push import push_folder as push_folder
     from .save import save_adapter as save_adapter

@@ -16,6 +16,7 @@ from ..evaluation.callback import EvaluationCallback
 from ..loading.adapters.config import changes_base
 from ..loading.adapters.files import CONFIG, STAGES, WEIGHTS, changes_nothing
 from ..policy.trained.fingerprint import fingerprint
+from ..processing.ids.tokenizer import IdsTokenizer
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
@@ -203,6 +204,8 @@ def _processing_class(trainer: Any, model: Any, processing_class: Any) -> Any:
     for owner in (trainer, model):  # a stock model has none, nor has a missing trainer
         if processing_class is None:
             processing_class = getattr(owner, "processing_class", None)
+    if isinstance(processing_class, IdsTokenizer):
+        processing_class = processing_class.processing_class
     if not hasattr(processing_class, "image_processor"):  # a tokenizer, or a processor of sounds
         raise ValueError(
             f"Got {type(processing_class).__name__} as processing class. Expected the model's processor, "

@@ -1,22 +1,26 @@
 """`AutoVLMPolicy`: from a checkpoint to a policy and its processing class."""
 
+import difflib
 import functools
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel, ProcessorMixin
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
+from ..errors import UnsupportedModelError
 from ..families import VLMFamily
 from ..families.registry import is_built_in, register_family
 from ..policy.policy import VLMPolicy, make_policy
 from ..policy.sharing.settings import Mode
 from ..processing.chat_template import end_of_turn
+from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.images.bounds import check_bounds, image_options, with_options
 from ..processing.images.store import ImageStore
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor, find_adapter, load_on_base
+from .checkpoint import read_checkpoint
 from .formats import reader_of
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
@@ -29,6 +33,9 @@ from .stock import (
     load_processor,
     skeleton,
 )
+
+# Those of transformers that people mistype.
+OF_TRANSFORMERS = ("dtype", "attn_implementation", "device_map", "quantization_config")
 
 
 class AutoVLMPolicy:
@@ -105,6 +112,7 @@ class AutoVLMPolicy:
             SelfCheckError: If, as a policy, a model that this package's tests do not cover computes something
                 else than the stock model (`loading.self_check`).
             UnsupportedModelError: If it is no vision-language model, or none that can be made a policy.
+            TypeError: If an argument is unknown.
             ValueError: If an image option does not exist for its family or is out of its bounds; if an
                 argument is for adapters and the checkpoint is none, or contradicts another.
         """
@@ -138,7 +146,56 @@ class AutoVLMPolicy:
                 f"Got {', '.join(named)} for {source!r}, which holds a model and no adapter_config.json. "
                 "These arguments are for adapters."
             )
-        return load(source, hub, kwargs=kwargs)
+        try:
+            return load(source, hub, kwargs=kwargs)
+        except TypeError as error:
+            unknown = [key for key in kwargs if f"unexpected keyword argument {key!r}" in str(error)]
+            known = {*options, *for_adapters, *load.keywords, *HUB_ARGUMENTS, *OF_TRANSFORMERS}
+            if not unknown:
+                raise
+            close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
+            meant = f" Did you mean {close[0]!r}?" if close else ""
+            raise TypeError(f"from_pretrained got an unknown argument {unknown[0]!r}.{meant}") from error
+
+    @classmethod
+    def tokenizer(
+        cls,
+        pretrained_model_name_or_path: str | os.PathLike,
+        *,
+        image_store: ImageStore | None = None,
+        native_inputs: bool | None = None,
+        **options: Any,
+    ) -> IdsTokenizer:
+        """The `tokenizer` of a policy without its weights, for processes that only write or read tickets.
+
+        Args:
+            pretrained_model_name_or_path: As in `from_pretrained`; no adapter.
+            image_store: As in `from_pretrained`.
+            native_inputs: As in `from_pretrained`.
+            **options: Of those of `from_pretrained`, the pixels and tiles of images, and where the files
+                are: `revision`, `subfolder`, `token`, `cache_dir`, `trust_remote_code`, ...
+
+        Raises:
+            CheckpointError: If there is no such directory or no config.json.
+            UnsupportedModelError: If it is an adapter or no vision-language model, or its prompts attend in
+                both directions.
+            ValueError: If an option does not exist for its family, or is out of its bounds.
+        """
+        source = os.fspath(pretrained_model_name_or_path)
+        hub = {key: options.pop(key) for key in HUB_ARGUMENTS if key in options}
+        adapter = find_adapter(source, hub)
+        if adapter is not None:
+            base = adapter.config.base_model_name_or_path
+            raise UnsupportedModelError(f"{source!r} is an adapter. Expected its base, {base!r}.")
+        read = read_checkpoint(source, hub)
+        made = _processing_class(read.processor, read.config, options, image_store, native_inputs)
+        if reader_of(read.stored["model_type"]) is None:  # originals stop at the tokenizer's eos alone
+            try:
+                generation = GenerationConfig.from_pretrained(source, **file_arguments(hub))
+            except OSError:  # there is no such file
+                generation = GenerationConfig.from_model_config(dict(read.stored))
+            _end_turns(made, generation)
+        return made.as_tokenizer()
 
     @classmethod
     def from_config(
@@ -220,17 +277,38 @@ def _load(
         processor = load_processor(*(processor_at or (source, hub)))
         if processor_at is not None:
             check_processor(processor, config, processor_at[0], source)
-    family = complete_family(skeleton(config), processor, native_inputs)
-    if native_options := image_options(family, options):
-        processor.image_processor = with_options(processor.image_processor, native_options)
-    check_bounds(processor.image_processor, family, options)
-    processing_class = make_processing_class(processor, config, family, image_store)
+    processing_class = _processing_class(processor, config, options, image_store, native_inputs)
+    family = processing_class.state.family
     model = load(config=config, **decoder_only(kwargs, family))
     finish_quantised(model, family)
     if os.path.isdir(source):  # adapters record it, and are loaded from other working directories
         model.name_or_path = model.config.name_or_path = os.path.abspath(source)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
     return _finish(model, processing_class, sharing)
+
+
+def _processing_class(
+    processor: Any,
+    config: PreTrainedConfig,
+    options: Mapping[str, int | None],
+    image_store: ImageStore | None,
+    native_inputs: bool | None,
+) -> VLMTokenizer:
+    family = complete_family(skeleton(config), processor, native_inputs)
+    if native_options := image_options(family, options):
+        processor.image_processor = with_options(processor.image_processor, native_options)
+    check_bounds(processor.image_processor, family, options)
+    return make_processing_class(processor, config, family, image_store)
+
+
+def _end_turns(processing_class: VLMTokenizer, generation: GenerationConfig) -> list[int]:
+    """Let the token that ends a turn be the eos, if generation stops there; returns where it stops."""
+    stops = generation.eos_token_id
+    stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
+    turn = end_of_turn(processing_class)
+    if turn is not None and turn in stops and turn != processing_class.eos_token_id:
+        processing_class.set_training_eos(turn)
+    return stops
 
 
 def _finish(
@@ -241,11 +319,7 @@ def _finish(
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id
-    stops = generation.eos_token_id
-    stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
-    turn = end_of_turn(processing_class)
-    if turn is not None and turn in stops and turn != processing_class.eos_token_id:
-        processing_class.set_training_eos(turn)
+    stops = _end_turns(processing_class, generation)
     if processing_class.eos_token_id not in stops:
         # The tokenizer's eos ends an answer; without it, generation runs on.
         stops.append(processing_class.eos_token_id)

@@ -1,11 +1,21 @@
 """Where a checkpoint is, what kind it is, and which commit of the Hub was read."""
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import HfApi, try_to_load_from_cache
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+    OfflineModeIsEnabled,
+    RepositoryNotFoundError,
+)
 from transformers import PreTrainedConfig
 from transformers.utils import ADAPTER_CONFIG_NAME, CONFIG_NAME, cached_file
 
@@ -31,15 +41,80 @@ SNAPSHOT = re.compile(r"models--([^/\\]+)[/\\]snapshots[/\\]([0-9a-f]{40})")
 HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
 
 
-def check_location(source: str) -> None:
-    """Refuse what is neither a directory nor a Hub id.
+def check_location(source: str, located: Mapping[str, Any] | None = None) -> None:
+    """Refuse what is neither a directory nor a model on the Hub, before transformers asks the Hub for long.
+
+    No request is made for a name that cannot be an id. Where a folder of this machine is probably meant, the
+    Hub is asked once whether it has such a model.
+
+    Args:
+        source: Directory or Hub id.
+        located: Those of `HUB_ARGUMENTS` that say where a file is.
 
     Raises:
-        CheckpointError: If there is no such directory, and it cannot be an id either.
+        CheckpointError: If there is no such directory, and no such model on the Hub.
     """
-    if not Path(source).is_dir() and not HUB_ID.fullmatch(source):
-        kind = "a file" if Path(source).is_file() else "not there"
-        raise CheckpointError(f"{source!r} is {kind}. Expected a directory, or a Hub id such as user/model.")
+    path = Path(source)
+    if path.is_dir():
+        return
+    likely, hint = (False, "") if path.is_file() else folder_hint(source)
+    state = "a file" if path.is_file() else "not there"
+    if HUB_ID.fullmatch(source):
+        if not likely or _is_on_hub(source, dict(located or {})):
+            return
+        state = "no folder here, and the Hub was not reached or shows no such model to you"
+    raise CheckpointError(
+        f"{source!r} is {state}.{hint} Expected a directory, or a Hub id such as user/model."
+    )
+
+
+def folder_hint(source: str) -> tuple[bool, str]:
+    """Of a path that does not exist: whether a folder is probably meant, and what to say of it.
+
+    It is meant where its parent is here, or a folder whose name is like it.
+    """
+    path = Path(source)
+    missing = next(each for each in (*reversed(path.parents), path) if not each.is_dir())
+    try:
+        beside = [each.name for each in missing.parent.iterdir() if each.is_dir()]
+    except OSError:  # a folder that may be entered and not listed
+        beside = []
+    close = [str(missing.parent / name) for name in difflib.get_close_matches(missing.name, beside)]
+    if source.startswith("~") and path.expanduser().is_dir():
+        close = [str(path.expanduser())]
+    there = f" There is no folder {str(missing)!r}." if missing != path else ""
+    meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return bool(close) or missing.parent != Path(), there + meant
+
+
+def hub_has(source: str, repo_type: str, token: str | bool | None = None) -> bool:
+    """Ask the Hub once, for five seconds at most, whether it has a repository; no connection counts as no.
+
+    Args:
+        source: Its id.
+        repo_type: "model" or "dataset".
+        token: As everywhere in huggingface_hub.
+    """
+    try:
+        HfApi().repo_info(source, repo_type=repo_type, token=token, timeout=5)
+    except (RepositoryNotFoundError, HFValidationError, OfflineModeIsEnabled) as error:
+        return isinstance(error, GatedRepoError)  # its error says how to get access
+    except HTTPError as error:
+        return isinstance(error, HfHubHTTPError)  # an overloaded Hub: those who ask next try again
+    return True
+
+
+def _is_on_hub(source: str, located: dict[str, Any]) -> bool:
+    """Whether the Hub's cache or the Hub has a model or an adapter."""
+    at = {key: located[key] for key in ("cache_dir", "revision") if located.get(key)}
+    for name in (CONFIG_NAME, ADAPTER_CONFIG_NAME):
+        file = str(Path(located.get("subfolder") or "", name))
+        try:
+            if isinstance(try_to_load_from_cache(source, file, **at), str):
+                return True
+        except HFValidationError:  # no id, such as a--b
+            return False
+    return not located.get("local_files_only") and hub_has(source, "model", located.get("token"))
 
 
 def file_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +130,7 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
         OSError: If there is no such repository.
         UnsupportedModelError: If there is an adapter instead.
     """
-    check_location(source)
+    check_location(source, located)
     config, _ = PreTrainedConfig.get_config_dict(source, **located)
     if isinstance(config.get("model_type", ""), list | dict | int | float):
         raise CheckpointError(

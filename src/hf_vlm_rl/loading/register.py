@@ -14,11 +14,11 @@ from typing import Any
 from transformers import AutoConfig, AutoModelForCausalLM, AutoProcessor, PreTrainedConfig
 
 from ..compat import require_trl_with_unknown_architectures
-from ..processing.make import make_processing_class
+from ..policy.trie import reads_tries
 from .auto import AutoVLMPolicy
-from .formats import ORIGINAL_FORMATS, reader_of
-from .location import file_arguments, read_config
-from .stock import CHAT_MODELS, complete_family, config_class, skeleton
+from .formats import ORIGINAL_FORMATS
+from .location import file_arguments
+from .stock import CHAT_MODELS, config_class
 
 ARCHITECTURE = "AutoVLMPolicy"
 
@@ -66,11 +66,13 @@ def _settings(config: Any) -> dict[str, Any]:
     """Arguments for `AutoVLMPolicy` from the config that led here: the caller's became its attributes."""
     if config is None:
         return {}
+    given = copy.deepcopy(config)
+    if reads_tries(given._attn_implementation):  # a tower has no trie, and the policy needs none
+        given._attn_implementation = None
     stock = type(config).__base__
     if stock is PreTrainedConfig:  # of an original format, whose own config comes from its converter
-        chosen = config._attn_implementation
+        chosen = given._attn_implementation
         return {} if chosen is None else {"attn_implementation": chosen}
-    given = copy.deepcopy(config)
     given.__class__ = stock
     given.architectures = [name for name in given.architectures if name != ARCHITECTURE]
     vars(given).pop("auto_map", None)
@@ -99,12 +101,7 @@ class _ProcessingClassLoader:
 
     @classmethod
     def from_pretrained(cls, source: str, **kwargs: Any) -> Any:
-        located = file_arguments(kwargs)
-        stored = read_config(source, located)
-        reader: Any = reader_of(stored["model_type"])
-        checkpoint = reader.open_checkpoint(source, stored, located)
-        family = complete_family(skeleton(checkpoint.config), checkpoint.processor)
-        return make_processing_class(checkpoint.processor, checkpoint.config, family)
+        return AutoVLMPolicy.tokenizer(source, **file_arguments(kwargs)).processing_class
 
 
 def _original_config(name: str) -> type:

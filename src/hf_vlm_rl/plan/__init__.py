@@ -11,8 +11,8 @@ from .._lazy import loaded_on_use
 
 # Loaded on first use: the command line asks this package for its arguments.
 if TYPE_CHECKING:
-    from ..loading.meta import Checkpoint as Checkpoint
-    from ..loading.meta import read_checkpoint as read_checkpoint
+    from ..loading.checkpoint import Checkpoint as Checkpoint
+    from ..loading.checkpoint import read_checkpoint as read_checkpoint
     from .memory import Memory as Memory
     from .memory import Plan as Plan
     from .memory import estimate as estimate

@@ -9,7 +9,8 @@ import torch
 from peft import get_peft_model
 from tqdm.auto import tqdm
 
-from ..loading.meta import Checkpoint, policy_on_meta
+from ..loading.checkpoint import Checkpoint
+from ..loading.meta import policy_on_meta
 from ..processing.images.store import ImageStore
 from .dry import Kernels
 from .settings import Run, Settings

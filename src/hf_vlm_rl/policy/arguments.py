@@ -29,6 +29,7 @@ class Argument:
         attention: Attention modules may get this argument: it does not change what they compute.
         step: Finished rows may leave a decoding step with this argument.
         generate: A `generate` with this argument may run a repeated prompt once.
+        trie: It says how a trainer has folded rows into a trie.
     """
 
     rows: int | None = None
@@ -38,6 +39,7 @@ class Argument:
     attention: bool = False
     step: bool = False
     generate: bool = False
+    trie: bool = False
 
 
 ARGUMENTS: Mapping[str, Argument] = {
@@ -71,6 +73,12 @@ ARGUMENTS: Mapping[str, Argument] = {
     "output_hidden_states": Argument(attention=True),
     "output_router_logits": Argument(attention=True),
     "return_dict": Argument(backbone=True, step=True),
+    # How the tokens of one row stand for rows that are folded into a trie.
+    "tree_cu_seqlens_k": Argument(trie=True),
+    "tree_cu_seqlens_q": Argument(trie=True),
+    "tree_kv_index": Argument(trie=True),
+    "tree_max_seqlen_k": Argument(trie=True),
+    "tree_max_seqlen_q": Argument(trie=True),
     # Arguments of `generate` alone; transformers hands some of them on to every module.
     "generation_config": Argument(generate=True),
     "logits_processor": Argument(generate=True),
@@ -85,6 +93,7 @@ BACKBONE = frozenset(name for name, argument in ARGUMENTS.items() if argument.ba
 ATTENTION = frozenset(name for name, argument in ARGUMENTS.items() if argument.attention)
 STEP = frozenset(name for name, argument in ARGUMENTS.items() if argument.step)
 GENERATE = frozenset(name for name, argument in ARGUMENTS.items() if argument.generate)
+TRIE = frozenset(name for name, argument in ARGUMENTS.items() if argument.trie)
 
 # The names of features that go with a mask of image tokens.
 FEATURES = frozenset(argument.features for argument in ARGUMENTS.values() if argument.features)

@@ -1,5 +1,6 @@
 """The multimodal backbone that understands tickets."""
 
+import functools
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,7 @@ from transformers import PreTrainedModel
 
 from .._retype import Retyped, overriding, retype
 from ..families import VLMFamily
+from ..families.derive_inputs import POSITIONS
 from ..processing.tokenizer import VLMTokenizer
 from .blind import ImageWatch
 from .images.feature_cache import FeatureCache
@@ -27,7 +29,9 @@ from .sharing.hooks import attach
 from .sharing.layout import LAYOUT, Layout
 from .sharing.settings import Mode, SharingSettings
 from .sharing.share import plan, require_one_prompt_once, require_packable
-from .unpadded_rows import lay_apart, lay_together, packed
+from .transfer import on_host
+from .trie import Trie, trie_of
+from .unpadded_rows import Packed, lay_apart, lay_together, packed
 
 
 class _Carried:
@@ -87,8 +91,8 @@ class VLMBackbone(Retyped, _StockModel):
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             check_arguments(self, self._known, kwargs)
             self._watch.see(self, kwargs)
-            joined = None
-            if tickets_inside(self, kwargs):
+            joined: Packed | Trie | None = trie_of(kwargs)
+            if joined is None and tickets_inside(self, kwargs):
                 check_labels(self, kwargs["input_ids"])
                 joined = packed(kwargs)
             if joined is not None:
@@ -100,10 +104,19 @@ class VLMBackbone(Retyped, _StockModel):
             if output is None:
                 output = stock.forward(self, **kwargs)
             if idle is not None:
-                output.last_hidden_state = output.last_hidden_state + idle
+                # A few backbones return logits instead of hidden states.
+                name = "last_hidden_state" if "last_hidden_state" in output else "logits"
+                output[name] = output[name] + idle
             return output if joined is None else lay_together(joined, output)
 
-        return {"forward": forward}
+        if not hasattr(stock, POSITIONS):
+            return {"forward": forward}
+
+        @overriding(getattr(stock, POSITIONS))
+        def positions(self: Any, kwargs: dict[str, Any]) -> Any:
+            return on_host(functools.partial(getattr(stock, POSITIONS), self), kwargs)
+
+        return {"forward": forward, POSITIONS: positions}
 
     def _shared(self, stock: Any, layout: Layout, kwargs: dict[str, Any]) -> Any:
         """The stock forward's output on packed rows; None if one of its modules refuses these."""

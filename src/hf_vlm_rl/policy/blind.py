@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from .trainer_checks import check_batch, check_columns, check_processing_class, check_readers, check_weights
+from ..processing.callers import check_readers
+from .trainer_checks import check_batch, check_columns, check_processing_class, check_weights
 
 # After so many batches of training without one image, images probably get lost on the way.
 PATIENCE = 8

@@ -34,10 +34,13 @@ def chat(policy: Any, messages: Any, images: Any = None, **generation_kwargs: An
         ValueError: If there is no conversation, `images` does not have one entry for each, or more than
             one answer is asked for.
     """
-    batched = not isinstance(messages, str) and not (messages and isinstance(messages[0], Mapping))
+    if not isinstance(messages, Sequence) or not (messages or isinstance(messages, str)):
+        expected = "a string, a list of messages, or several of these"
+        raise ValueError(f"Got no conversation: {messages!r:.80}. Expected {expected}.")
+    batched = not isinstance(messages, str) and not isinstance(messages[0], Mapping)
     rows = list(messages) if batched else [messages]
-    if not rows:
-        raise ValueError("Got no conversation. Expected a string, a list of messages, or several of these.")
+    if batched and [] in rows:
+        raise ValueError(f"Got no message in conversation {rows.index([])}. Expected a string or messages.")
     if generation_kwargs.get("num_return_sequences", 1) != 1:
         raise ValueError("Got num_return_sequences. chat() gives one answer each; call generate() for more.")
     pictures = _per_row(images, len(rows)) if batched else [_listed(images)]

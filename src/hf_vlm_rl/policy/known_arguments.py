@@ -12,7 +12,7 @@ from transformers.modeling_flash_attention_utils import FlashAttentionKwargs
 from transformers.utils import TransformersKwargs
 
 from ..families.derive_parts import FEATURES
-from .arguments import ATTENTION, says_something
+from .arguments import ATTENTION, TRIE, says_something
 from .images.locate import CARRIERS
 from .images.spare_types import TYPES
 from .sharing.layout import LAYOUT
@@ -25,6 +25,7 @@ OF_ANY_MODEL = frozenset(
         *CARRIERS,
         *TYPES,
         *ATTENTION,
+        *TRIE,
         LAYOUT,
         "logits_to_keep",
         "mm_encoder_outputs",
@@ -63,7 +64,7 @@ def check_arguments(backbone: Any, known: frozenset[str], kwargs: Mapping[str, A
         raise TypeError(
             f"{type(backbone).__name__} got {unknown}, which nobody in it reads: its forward would go on "
             "without a word. Expected arguments of this model's own forward; leave these out, or turn off "
-            "what passes them (AsyncGRPOTrainer's trees of packed rows are not supported)."
+            "what passes them."
         )
 
 

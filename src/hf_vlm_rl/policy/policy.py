@@ -33,10 +33,12 @@ from .images.spare_types import without_spare_types
 from .kept_logits import kept_by_place, takes_places
 from .ranks import is_sharded, launched_ranks
 from .report import Refused
+from .serving import serve
 from .sharing.agreement import ROWS
 from .sharing.settings import Mode, forbidden
 from .trained.lora import lora_config
 from .trained.parts import check_trained, freeze
+from .trie import require_no_trie
 
 # The numbers of `sharing_report` that forwards and `generate` count.
 COUNTED = (
@@ -48,6 +50,8 @@ PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of 
 
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from peft import LoraConfig
 
     class _StockModel(PreTrainedModel, GenerationMixin):
@@ -85,6 +89,7 @@ class VLMPolicy(Retyped, _StockModel):
             return batch.forward(functools.partial(compute, self), kwargs)
 
         def compute(self: Any, kwargs: dict[str, Any]) -> Any:
+            require_no_trie(kwargs)
             kwargs = without_spare_types(self.base_model, kwargs)
             # As the trainer passes them, tickets included: labels and logits below belong to these ids.
             ids: Any = kwargs.get("input_ids")
@@ -186,6 +191,31 @@ class VLMPolicy(Retyped, _StockModel):
         """Answer one conversation or a list of them; see `chat.chat`."""
         return chat(self, messages, images, **generation_kwargs)
 
+    def serving(self, *servers: str, compare_every: int = 20) -> "AbstractContextManager[str]":
+        """Answer trainers that sample with vLLM on other machines, for the length of a block.
+
+        The address goes where a trainer takes that of a vLLM server; rows are those of
+        `tokenizer.with_tickets`, and `processing_class=policy.tokenizer`:
+
+            with policy.serving("http://gpu:8000") as url:
+                args = GRPOConfig("out", use_vllm=True, vllm_mode="server", vllm_server_base_url=url)
+                GRPOTrainer(policy, processing_class=policy.tokenizer, args=args, ...).train()
+
+        Args:
+            *servers: Addresses of `vllm serve`, 0.28 or newer; several share the requests.
+            compare_every: vLLM's log-probs of one completion are compared with this policy's at the first
+                request, at the first after weights were sent, and then at each so many-th, >= 1.
+
+        Returns:
+            A context manager that gives the address, which only this machine can reach.
+
+        Raises:
+            ImportError: If aiohttp is not installed.
+            UnsupportedModelError: If the model's prompts attend in both directions.
+            ValueError: If there is no address of a server.
+        """
+        return serve(self, servers, compare_every)
+
     def generate_batch(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Continuous batching of transformers, for prompts without images.
 
@@ -228,8 +258,8 @@ class VLMPolicy(Retyped, _StockModel):
         kwargs, rows = locate(self.base_model, kwargs, cached)
         if has_tickets:
             assert rows is not None  # tickets in the ids give each row its images
-            mask, tails = kwargs.get("attention_mask"), [row.tail for row in rows]
-            check_prompts(self.processing_class, kwargs["input_ids"], mask, tails)
+            tails = [row.tail for row in rows.images]
+            check_prompts(self.processing_class, rows.copy.ids, rows.copy.mask, tails)
         restored: Any = kwargs.get("input_ids")
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
@@ -240,7 +270,7 @@ class VLMPolicy(Retyped, _StockModel):
                 sharded = is_sharded(self.base_model)
                 prefilled = prefill_once(self, kwargs, rows, sharded)
                 kwargs = prefilled or kwargs | model_inputs(
-                    self.base_model, restored[:, cached:], rows, kwargs, sharded
+                    self.base_model, restored[:, cached:], rows.columns(slice(cached, None)), kwargs, sharded
                 )
             output = generate(**kwargs)
         if restored is not None and restored is not prompt:

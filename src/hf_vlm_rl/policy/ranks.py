@@ -9,6 +9,7 @@ tower's gradients from one that has none.
 """
 
 import os
+from collections.abc import Sequence
 
 import torch
 from torch import distributed, nn
@@ -46,8 +47,8 @@ def gradients_awaited(backbone: nn.Module, language: str) -> bool:
     return any(p.requires_grad and not name.startswith(decoder) for name, p in backbone.named_parameters())
 
 
-def most(number: int, device: torch.device) -> int:
-    """The largest `number` of all ranks, each of which must call this."""
-    tensor = torch.tensor(number, device=device)
+def most(numbers: Sequence[int], device: torch.device) -> list[int]:
+    """The largest of all ranks' numbers, place by place; each rank must call this with as many numbers."""
+    tensor = torch.tensor(numbers, device=device)
     distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
-    return int(tensor)
+    return tensor.tolist()

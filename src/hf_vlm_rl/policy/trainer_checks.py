@@ -6,7 +6,7 @@ from typing import Any
 from torch import nn
 
 from .._retype import Retyped
-from ..errors import ImageError, TicketError
+from ..errors import ImageError
 from ..processing.callers import calling_batch, calling_trainer
 from ..processing.ids.texts import HOW_TO
 from ..processing.ids.tokenizer import IdsTokenizer
@@ -16,8 +16,6 @@ from .trained.parts import check_trained
 
 # In a dataset with a column of images, so many rows are searched for images inside their ids.
 ROWS = 64
-# Attributes of a trainer with models that read the ids of the policy.
-READERS = ("ref_model", "teacher_model")
 
 
 def check_weights() -> None:
@@ -29,23 +27,6 @@ def check_weights() -> None:
     model = getattr(calling_trainer(), "model", None)
     if isinstance(model, nn.Module):
         check_trained(model, {})
-
-
-def check_readers() -> None:
-    """Refuse a calling trainer that gives ids with tickets to a model that cannot read them.
-
-    Raises:
-        TicketError: If its reference or teacher is no policy.
-    """
-    trainer = calling_trainer()
-    for name in READERS if trainer is not None else ():
-        model = getattr(trainer, name, None)  # not every trainer has one
-        if isinstance(model, nn.Module) and not any(isinstance(part, Retyped) for part in model.modules()):
-            raise TicketError(
-                f"The {name} of {type(trainer).__name__} is a {type(model).__name__} and reads the tickets "
-                "of images as words. Expected a policy (AutoVLMPolicy.from_pretrained); a reference may be "
-                "the policy without its adapter (peft_config=policy.lora_config())."
-            )
 
 
 def check_processing_class(own: VLMTokenizer) -> bool:

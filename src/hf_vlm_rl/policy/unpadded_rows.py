@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from ..errors import TicketError
-from .arguments import says_something
+from .arguments import TRIE, says_something
+from .trie import Trie
 
 # Arguments that tell attention kernels where the rows begin and end.
 LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
@@ -71,12 +72,12 @@ def packed(kwargs: Mapping[str, Any]) -> Packed | None:
 
 
 def lay_apart(
-    layout: Packed, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
+    layout: Packed | Trie, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
 ) -> dict[str, Any]:
     """The arguments of a forward for the padded batch.
 
     Args:
-        layout: From `packed`.
+        layout: From `packed` or `trie_of`.
         kwargs: The arguments for the joined rows.
         pad_token_id: The id of the padding.
         vision: Names of arguments that only say how images are encoded; stock's heads pass some on.
@@ -84,7 +85,7 @@ def lay_apart(
     Raises:
         TicketError: If another argument comes along, or one asks for outputs that `lay_together` cannot join.
     """
-    replaced = {"input_ids", "position_ids", *LENGTHS}
+    replaced = {"input_ids", "position_ids", *LENGTHS, *TRIE}
     others = {name: value for name, value in kwargs.items() if name not in replaced and value is not None}
     passed_on = {*PASSED, *vision}
     unknown = sorted(name for name in others if says_something(others[name]) and name not in passed_on)
@@ -92,15 +93,16 @@ def lay_apart(
         unknown.append("return_dict=False")
     if unknown:
         raise TicketError(
-            f"Got {unknown} for rows that are packed without padding and have images. Expected "
-            "none of these; or rows that are padded (packing=False, padding_free=False)."
+            f"Got {unknown} for rows that are packed without padding and have images. Expected none of "
+            "these (of experts, router_aux_loss_coef=0); or rows that are padded (packing=False, "
+            "padding_free=False)."
         )
     ids = layout.apart(kwargs["input_ids"], pad_token_id)
     mask = layout.apart(torch.ones_like(kwargs["input_ids"]), 0)
     return others | {"input_ids": ids, "attention_mask": mask, "use_cache": False}
 
 
-def lay_together(layout: Packed, output: Any) -> Any:
+def lay_together(layout: Packed | Trie, output: Any) -> Any:
     """The output of a forward of the padded batch, with its last hidden state joined to (B, T, H).
 
     Raises:

@@ -10,13 +10,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from .._retype import Retyped
+from ..errors import TicketError
 from .stored_rows import image_columns, row_of
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import Trainer
 
-# Settings of a trainer that send its ids to a server.
+# Attributes of a trainer with models that read the ids of the policy.
+READERS = ("model", "ref_model", "teacher_model")
+# Settings of a trainer that send its ids elsewhere.
 SERVERS = ("use_vllm", "use_teacher_server", "teacher_model_server_url")
 
 
@@ -61,28 +65,70 @@ def server_setting(trainer: Any) -> str | None:
     return next((name for name in SERVERS if getattr(args, name, None)), None)
 
 
-def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
+def server_addresses(trainer: Any) -> dict[str, str | None]:
+    """The settings with which a trainer sends ids elsewhere, and to which address; None: to no server."""
+    args = vars(trainer).get("args")
+    host, port = (getattr(args, f"vllm_server_{name}", None) for name in ("host", "port"))
+    server = getattr(args, "vllm_server_base_url", None) or (f"http://{host}:{port}" if port else None)
+    found = {name: server for name in SERVERS if getattr(args, name, None)}
+    if "teacher_model_server_url" in found:
+        found["teacher_model_server_url"] = args.teacher_model_server_url
+    if "use_vllm" in found and getattr(args, "vllm_mode", "server") != "server":
+        found["use_vllm"] = None
+    teachers = getattr(args, "teacher_server_urls", None) or {}
+    found |= {f"teacher_server_urls[{name!r}]": url for name, url in teachers.items()}
+    # A trainer without `use_vllm` that has a server always asks it (AsyncGRPO, AsyncDistillation).
+    if server is not None and not hasattr(args, "use_vllm"):
+        found["vllm_server_base_url"] = server
+    return found
+
+
+def check_readers() -> None:
+    """Refuse a calling trainer that gives ids with tickets to a model that cannot read them.
+
+    Raises:
+        TicketError: If its model, its reference or its teacher is no policy.
+    """
+    trainer = calling_trainer()
+    for name in READERS if trainer is not None else ():
+        model = getattr(trainer, name, None)  # not every trainer has one
+        modules = getattr(model, "modules", None)  # a name, inside `__init__`
+        if modules is not None and not any(isinstance(part, Retyped) for part in modules()):
+            raise TicketError(
+                f"The {name} of {type(trainer).__name__} is a {type(model).__name__} and reads the tickets "
+                "of images as words. Expected a policy (AutoVLMPolicy.from_pretrained); a reference may be "
+                "the policy without its adapter (peft_config=policy.lora_config())."
+            )
+
+
+def check_rollout_function(processing: Any, conversations: Sequence[Sequence[Mapping]]) -> None:
     """Refuse to encode prompts with images for a trainer that samples with vLLM and has no rollout function.
 
     Such a trainer hands the engine ids in which every image is expanded already, together with the images.
     The engine expands them again and answers another prompt, and nothing raises. A callback of a trainer
-    encodes for itself and may have images.
+    encodes for itself and may have images. So does a trainer's other processing class, `policy.tokenizer`,
+    which checks the server.
 
     Raises:
+        TicketError: If the caller has a model that is no policy.
         ValueError: If the caller is such a trainer, or has its teacher on a server. Nothing was sampled or
             trained then.
     """
     if not any(_has_image(messages) for messages in conversations):
         return
     trainer = calling_trainer()
-    server = None if trainer is None else server_setting(trainer)
+    if trainer is None or getattr(trainer, "processing_class", processing) is not processing:
+        return
+    server = server_setting(trainer)
     if server is None:
+        check_readers()
         return
     kind, no_hook = type(trainer).__name__, object()
     if server != "use_vllm":
         raise ValueError(
             f"{kind} has {server} set, and a prompt has an image: the teacher's server is sent ids, and no "
-            "image. Expected a teacher of its own: DistillationTrainer with teacher_model=another policy."
+            "image. Expected processing_class=policy.tokenizer and the address of policy.serving "
+            "(docs/vllm.md); or DistillationTrainer with teacher_model=another policy."
         )
     # Of the trainers that have vLLM, some have a rollout function.
     rollout = getattr(trainer, "rollout_func", no_hook)
@@ -95,9 +141,10 @@ def check_rollout_function(conversations: Sequence[Sequence[Mapping]]) -> None:
     if rollout is no_hook:
         raise ValueError(
             f"{kind} has use_vllm=True, and a prompt has an image. It takes no rollout function, so nothing "
-            "can send vLLM the right prompts. Expected use_vllm=False, or GRPOTrainer with "
-            "rollout_func=vllm_rollout, from hf_vlm_rl.vllm import vllm_rollout."
+            "can send vLLM the right prompts. Expected processing_class=policy.tokenizer, with "
+            "read_tickets(trainer) or the address of policy.serving (docs/vllm.md); or use_vllm=False."
         )
+    check_readers()
 
 
 def _has_image(messages: Sequence[Mapping]) -> bool:

@@ -34,7 +34,7 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
     Raises:
         DataError: If it is no list of messages, each with a role and with a text or blocks.
     """
-    batched = bool(conversation) and not isinstance(conversation[0], Mapping)
+    batched = bool(_listed(conversation, "messages")) and not isinstance(conversation[0], Mapping)
     conversations = conversation if batched else [conversation]
     return [
         [_message(message) for message in _listed(messages, "messages")] for messages in conversations

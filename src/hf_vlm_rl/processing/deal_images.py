@@ -52,8 +52,8 @@ def images_by_row(
         if len(images_of_row) != count:
             raise ImageError(
                 f"{count} image placeholders ({placeholder!r}) but {len(images_of_row)} images. Pass one "
-                "image per placeholder, in order; where the text only talks about "
-                f"{placeholder!r}, rephrase it.",
+                "image per placeholder, in order, or a prompt of messages, which gets them by itself; where "
+                f"the text only talks about {placeholder!r}, rephrase it.",
                 index,
             )
     return by_row

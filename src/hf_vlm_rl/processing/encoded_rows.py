@@ -3,7 +3,7 @@
 Also the checks that such rows must pass before anything is computed from them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 
 from ..errors import ImageError, TicketError
 from .images.stored import RowNote
+from .tickets.in_texts import TextTickets
 
 CHECKSUM = "ids_checksum"
 
@@ -108,11 +109,49 @@ def _not_whole(processing: Any) -> str:
     )
 
 
+def tickets_of_row(processing: Any, row: Mapping[str, Any]) -> list[int]:
+    """The tickets in the ids and in the texts of a dataset's row, each once.
+
+    Raises:
+        TicketError: If one of them was cut or edited, or its image is missing.
+    """
+    marks = TextTickets(str(processing.convert_ids_to_tokens(processing.state.placeholder_id)))
+    return list(dict.fromkeys(_tickets_in(processing, marks, row)))
+
+
+def _tickets_in(processing: Any, marks: TextTickets, value: Any) -> Iterator[int]:
+    value = value.tolist() if hasattr(value, "tolist") else value  # rows of arrays or tensors
+    if isinstance(value, str):
+        yield from (part for part in marks.split(value) if isinstance(part, int))
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _tickets_in(processing, marks, each)
+    elif isinstance(value, list | tuple):
+        if all(type(each) is int for each in value):
+            yield from _tickets_inside(processing, value)
+            return
+        for each in value:
+            yield from _tickets_in(processing, marks, each)
+
+
+def _tickets_inside(processing: Any, ids: Sequence[int]) -> list[int]:
+    """The tickets in ids.
+
+    Raises:
+        TicketError: If the image of one is missing.
+    """
+    tickets = processing.codec.candidates(ids)
+    if all(map(processing.image_store.is_whole, tickets)):
+        return tickets
+    # Text behind an image may look like a ticket: only a row with an unknown one is read by its lengths.
+    return processing.codec.read(ids, lambda ticket: processing.processed(ticket).tokens)[1]
+
+
 def checked(processing: Any, encoded: Any) -> Any:
     """Compare the ids of rows with their checksums, and return the rows without these.
 
     Raises:
-        TicketError: If a row's ids are not those that `encode_prompt` returned.
+        TicketError: If a row's ids are not those that `encode_prompt` returned, or its images are missing.
     """
     if isinstance(encoded, Mapping):
         if CHECKSUM not in encoded:
@@ -126,18 +165,31 @@ def checked(processing: Any, encoded: Any) -> Any:
             return encoded
         kept = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
     for row, (checksum, ids) in enumerate(rows):
-        if checksum is not None and not _is_own(processing, list(map(int, ids)), int(checksum)):
+        if checksum is None:
+            continue
+        try:
+            own = _is_own(processing, list(map(int, ids)), int(checksum))
+        except TicketError as error:
+            raise TicketError(f"Row {row} of the batch: {error}") from error
+        if not own:
             raise TicketError(
                 f"Row {row} of the batch ({len(ids)} tokens) is not what encode_prompt of this model's "
-                "processing class returned: it was truncated or edited, or encoded for another model, or "
-                f"its note is not in {processing.image_store.directory}. Encode the data set again with "
-                "policy.processing_class, without a length limit."
+                "processing class returned: it was truncated or edited, or encoded for another model. Encode "
+                "the data set again with policy.processing_class, without a length limit."
             )
     return kept
 
 
 def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:
-    codec = processing.codec
+    codec, store = processing.codec, processing.image_store
     if processing.state.behind(ids) is not None:
-        return checksum == codec.checksum(ids)
-    return processing.image_store.text_prompts.remember(codec.salt, ids, checksum)
+        if checksum != codec.checksum(ids):
+            return False
+        _tickets_inside(processing, ids)
+        return True
+    if store.text_prompts.remember(codec.salt, ids, checksum):
+        return True
+    # The checksum of a row with images has 31 bits, the key of a note 64: such a row has lost its images.
+    if checksum not in range(1 << 31) and not store.text_prompts.has(checksum):
+        raise store.files.missing(checksum, "No note for key")
+    return False

@@ -1,7 +1,7 @@
 """A processing class stores each image under a ticket, and has it processed natively once."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import partial
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 import PIL.Image
 import torch
 
+from .._scoped import scoped
 from ..compat import merged_arguments
 from ..errors import ImageError, UnsupportedModelError
 from .images.native_rgb import native_rgb
@@ -31,14 +32,9 @@ _ids_alone: ContextVar[bool] = ContextVar("hf_vlm_rl_ids_alone", default=False)
 _PLAIN = (bool, int, float, str, list, tuple, dict)
 
 
-@contextmanager
-def ids_alone(alone: bool) -> Iterator[None]:
+def ids_alone(alone: bool) -> AbstractContextManager[None]:
     """A context in which, if `alone`, images may be smaller than the model can encode."""
-    token = _ids_alone.set(alone)
-    try:
-        yield
-    finally:
-        _ids_alone.reset(token)
+    return scoped(_ids_alone, alone)
 
 
 class ImageTickets:

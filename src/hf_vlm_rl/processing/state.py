@@ -41,6 +41,7 @@ class ProcessingState:
         images_defaults: Arguments that the native processor passes for images, by the native settings.
         native_eos: The checkpoint's own eos token, once it was replaced.
         ids_tokenizer: Made on first use.
+        fronts: Addresses of servers that read these tickets.
     """
 
     family: VLMFamily
@@ -58,6 +59,7 @@ class ProcessingState:
     images_defaults: dict[str, dict[str, Any]] = field(default_factory=dict, init=False)
     native_eos: str | None = field(default=None, init=False)
     ids_tokenizer: Any = field(default=None, init=False)
+    fronts: set[str] = field(default_factory=set, init=False)
 
     def __post_init__(self, ordinary_ids: list[int], video_placeholder: str | None, no_videos: str) -> None:
         self.videos = Videos(self.store, self.placeholder_id, self.video_id, video_placeholder, no_videos)
@@ -79,9 +81,10 @@ class ProcessingState:
     def erased(self, ids: Any) -> Any:
         """A row or rows of ids in which placeholders stand for tickets; no ids come back as they are."""
         if isinstance(ids, torch.Tensor | np.ndarray):
-            if not bool(self.marks(torch.as_tensor(ids)).any()):
-                return ids
-            ids = ids.tolist()
+            on_host = torch.as_tensor(ids).cpu()
+            if not bool(self.marks(on_host).any()):
+                return on_host if isinstance(ids, torch.Tensor) else ids
+            ids = on_host.tolist()
         if not is_image_list(ids) or not ids:
             return ids
         if isinstance(ids[0], int):
@@ -98,7 +101,7 @@ class ProcessingState:
 
     def __getstate__(self) -> dict:
         # Without what is cached on use: `datasets` hashes this state and must find its own cache again.
-        return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None}
+        return self.__dict__ | {"images_defaults": {}, "ids_tokenizer": None, "fronts": set()}
 
     def keep(self, ticket: int, note: RowNote) -> int:
         """Keep a ticket's image on disk, with its row's note; returns the ticket of both."""

@@ -110,7 +110,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
         Returns:
             `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
-            images `pixel_values` uint8 (N, 12), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
+            images `pixel_values` uint8 (N, 15), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
             `tickets.beside_ids.unpack` reads them.
 
         Raises:
@@ -157,7 +157,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
             ValueError: If a trainer calls that has use_vllm and no rollout function, and there are images.
         """
         conversations, batched = normalize(conversation)
-        check_rollout_function(conversations)
+        check_rollout_function(self, conversations)
         options = [options_by_image(messages) for messages in conversations]
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
@@ -241,6 +241,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
             UnsupportedModelError: If the chat template cannot write them.
         """
         enable_tools(self)
+        self._vlm.ids_tokenizer = None  # its next user gets one that has them, too
         return self
 
     def set_training_eos(self, token_id: int) -> None:

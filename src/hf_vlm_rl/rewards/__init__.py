@@ -2,7 +2,7 @@
 
 Names in lower case are ready to use; classes take parameters and give the same kind of function. None of
 them raises on any completion; all of them raise `ColumnError` if the dataset lacks what they read.
-docs/rewards.md has the table.
+docs/rewards.md has the table. Judges ask a model on a server.
 """
 
 from typing import TYPE_CHECKING
@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from .iou import box_iou as box_iou
     from .iou import iou_reward as iou_reward
     from .json_schema import JSONSchemaReward as JSONSchemaReward
+    from .judging.judge import ImageJudge as ImageJudge
+    from .judging.pairwise import PairJudge as PairJudge
+    from .judging.pointwise import ScoreJudge as ScoreJudge
     from .length import CosineLengthReward as CosineLengthReward
     from .length import LengthReward as LengthReward
     from .maths import MathReward as MathReward

@@ -56,10 +56,13 @@ def call(function: Callable, name: str, arguments: Mapping[str, list]) -> list[f
         B numbers, None where the function abstained.
 
     Raises:
-        RewardError: If it raises, or returns anything but B finite numbers or None. Names the row.
+        RewardError: If it raises, or returns anything but B finite numbers or None. Names the row, unless the
+            function raised a RewardError.
     """
     try:
         rewards = function(**arguments)
+    except RewardError:  # a judge's, which is not asked about each row again
+        raise
     except Exception as error:
         raise RewardError(_which_row(function, name, arguments, error)) from error
     length = len(arguments["completions"])

@@ -1,5 +1,6 @@
 """Columns of the dataset, as trainers hand them to reward functions, checked row by row."""
 
+import json
 import math
 import numbers
 from collections.abc import Callable, Mapping, Sized
@@ -83,14 +84,12 @@ def as_ids(value: Any) -> list:
 
 
 def as_box(value: Any) -> tuple[float, float, float, float]:
-    """`[x1, y1, x2, y2]` with x1 < x2 and y1 < y2."""
+    """`[x1, y1, x2, y2]` with x1 < x2 and y1 < y2; or the same as text, which VLM-R1's files have."""
     expected = ValueError("a box [x1, y1, x2, y2] of finite numbers with x1 < x2 and y1 < y2")
-    value = _as_list(value)
-    if not isinstance(value, list | tuple) or len(value) != 4:
-        raise expected
     try:
-        x1, y1, x2, y2 = map(as_number, value)
-    except ValueError:
+        box = json.loads(value) if isinstance(value, str) else _as_list(value)
+        x1, y1, x2, y2 = map(as_number, box if isinstance(box, list | tuple) else ())
+    except (ValueError, RecursionError):
         raise expected from None
     if not (x1 < x2 and y1 < y2):
         raise expected

@@ -76,8 +76,9 @@ class IoUReward(BoxReward):
 
     For the syntaxes of boxes see `parse_boxes`.
 
-    Columns: `box`: [x1, y1, x2, y2] in pixels of the original image; with `coordinates`, the image's size
-        as `image_size` (width, height), as `width` and `height`, or as `image` or `images` themselves.
+    Columns: `box`: [x1, y1, x2, y2] in pixels of the original image, as a list or as text; with
+        `coordinates`, the image's size as `image_size` (width, height), as `width` and `height`, or as
+        `image` or `images` themselves.
     Range: [0, 1]; with `threshold`, 0 or 1.
     Malformed: 0, for no box, two different ones, or corners out of order.
 

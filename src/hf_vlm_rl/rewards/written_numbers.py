@@ -49,7 +49,7 @@ _REWRITES = [
     for pattern, replacement in (
         (r"\p{Cf}", ""),  # marks of direction, which nobody sees
         (r"</?[A-Za-z|][^<>]{0,40}+>", " "),
-        (r"(?<![\p{L}\p{N}])(\*\*|\*|__|_|`)(?!\s)([^*_`\n]*+)(?<!\s)\1(?![\p{L}\p{N}])", r"\2"),
+        (r"(?<![\p{L}\p{N}])(\*\*|\*|__|_|`)(?!\s)([^*_`\n]++)(?<!\s)\1(?![\p{L}\p{N}])", r"\2"),
         (r"(?<=\d)\s*\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}(?!\s*\d)", r" \1/\2"),
         (r"\\[dt]?frac\s*\{(\d+)\}\s*\{(\d+)\}(?!\s*\d)", r"\1/\2"),
         (r"\\(?:text|textbf|mathrm|mathbf|boxed)\s*\{|\\[()\[\]]|\\(?:left|right)(?!\p{L})", " "),
@@ -96,8 +96,11 @@ _BEHIND = regex.compile(
 )
 # A letter, or the opening bracket of a function or an operation, before a number.
 _TOUCHING = regex.compile(
-    rf"(?:[\p{{L}}\p{{M}}_#@}}](?<![{UNSPACED}])|(?:[\p{{L}}\p{{N}}](?<![{UNSPACED}])|[\^*/+\-÷√\\])[(\[{{])$"
+    rf"(?:[\p{{L}}\p{{M}}_#@}}](?<![{UNSPACED}])"
+    rf"|(?:[\p{{L}}\p{{N}}](?<![{UNSPACED}])|[\^*/+\-÷√\\] *)(?:[(\[{{] *)+)$"
 )
+# Something to add to, before a number with a sign.
+_SUMMAND = regex.compile(r"(?:[)\]}%°]|\d\.)$")
 _BEGINS_UNSPACED = regex.compile(f"[{UNSPACED}]")
 
 
@@ -160,13 +163,13 @@ def _number(text: str, expression: regex.Match[str], behind: regex.Match[str]) -
 
 
 def _is_touched(text: str, start: int) -> bool:
-    """Whether what stands before an expression makes something else of it: "x5", "(a)-5", "sqrt(5)"."""
-    before = text[max(0, start - 2) : start]
+    """Whether what stands before an expression makes another number of it: "x5", "(a)-5", "1.-5", "f(5)"."""
+    before = text[max(0, start - 8) : start]
     if _TOUCHING.search(before):
         return True
     if before and (before[-1] in known.FORBIDDEN_BEFORE or before[-1].isnumeric()):
         return True
-    return text[start] in "+-" and before[-1:] in tuple(")]}%°")
+    return text[start] in "+-" and _SUMMAND.search(before) is not None
 
 
 def _value(number: regex.Match[str]) -> float | None:

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..compat import require_vllm_of_trl
+from ..compat import require_trl_with_tools_on_servers, require_vllm_of_trl
 from ..errors import ImageError, UnsupportedModelError
+from ..front.prompts import EnginePrompt
 from ..loading.stock import load_processor
 from ..processing.tokenizer import VLMTokenizer
-from .prompts import EnginePrompt
 
 # Who made the settings, not what they are.
 NAMES = frozenset({"image_processor_type", "processor_class"})
@@ -62,22 +62,34 @@ def check_model(trainer: Any) -> None:
         )
 
 
-def check_prompts(trainer: Any, prompts: Sequence[EnginePrompt], longest: int | None) -> None:
-    """Refuse prompts that vLLM has no room for, and images beside tools.
+def check_tools(trainer: Any, prompts: Sequence[EnginePrompt]) -> None:
+    """Refuse tools that TRL cannot run beside a rollout function.
+
+    Raises:
+        ImportError: If TRL would ask a server with other rows' conversations.
+        ValueError: If a prompt has images.
+    """
+    if trainer.tools and trainer.vllm_generation.mode == "server":
+        require_trl_with_tools_on_servers()
+    for row, prompt in enumerate(prompts):
+        if prompt.images and trainer.tools:
+            raise ValueError(
+                f"Row {row} has {len(prompt.images)} images, and the trainer has tools. After a tool's "
+                "answer TRL asks vLLM by itself, with images expanded twice. Expected no rollout function "
+                "and processing_class=policy.tokenizer, with read_tickets(trainer) or policy.serving: see "
+                "docs/vllm.md."
+            )
+
+
+def check_lengths(prompts: Sequence[EnginePrompt], longest: int | None) -> None:
+    """Refuse prompts that vLLM has no room for.
 
     `longest` counts the tokens of prompt and completion that vLLM takes; None: not known.
 
     Raises:
         ImageError: If a prompt is too long. The message names the row.
-        ValueError: If the trainer has tools and a prompt has images.
     """
     for row, prompt in enumerate(prompts):
-        if prompt.images and trainer.tools:
-            raise ValueError(
-                f"Row {row} has {len(prompt.images)} images, and the trainer has tools. After a tool's "
-                "answer TRL asks vLLM by itself, with images expanded twice. Train with tools on text alone, "
-                "or with use_vllm=False."
-            )
         if longest is not None and len(prompt.ids) >= longest:
             raise ImageError(
                 f"the prompt has {len(prompt.ids)} tokens, {sum(prompt.lengths)} of images, and vLLM was "

@@ -5,18 +5,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import ImageError
+from ..front.placeholders import never_sampled, sampled_logprobs
+from ..front.prompts import EnginePrompt, check_same_prompt, encode_prompts
 from .agreement import check_agreement, samples_from_all_tokens
 from .checks import (
     changed_options,
+    check_lengths,
     check_model,
-    check_prompts,
     check_server,
+    check_tools,
     check_trainer,
     tell_engine,
 )
-from .placeholders import never_sampled, sampled_logprobs
-from .prompts import EnginePrompt, check_same_prompts, encode_prompts
-from .server import ask_server, reset_server
+from .server import ask_server, on_main_process, reset_server
 
 # Engines that were checked and know the policy's image options, and how many rollouts they have made.
 _rollouts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -58,12 +59,13 @@ def vllm_rollout(
     template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
     rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
     longest = engine.llm.llm_engine.model_config.max_model_len if colocated else engine.max_model_length
-    check_prompts(trainer, rows, longest)
+    check_tools(trainer, rows)
+    check_lengths(rows, longest)
     # What vLLM keeps of images was computed with the weights before the last synchronization.
     if colocated:
         engine.llm.llm_engine.reset_encoder_cache()
-    elif trainer.accelerator.is_main_process:
-        reset_server(engine)
+    else:
+        on_main_process(trainer.accelerator, lambda: reset_server(engine))
     placeholders = processing.state.never_sampled
     with never_sampled(engine, placeholders):
         completions, logprobs, tokens = (_ask if colocated else ask_server)(trainer, rows)
@@ -90,8 +92,8 @@ def _make_ready(trainer: Any, colocated: bool) -> None:
     if colocated:
         check_model(trainer)
         tell_engine(engine, options)
-    elif trainer.accelerator.is_main_process:
-        check_server(engine, options)
+    else:
+        on_main_process(trainer.accelerator, lambda: check_server(engine, options))
 
 
 def _ask(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[Sequence, Sequence, Sequence]:
@@ -114,5 +116,6 @@ def _ask(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[Sequence, Sequence
             f"vLLM refuses a batch of {len(rows)} prompts with images of {sizes} pixels: {error} Where an "
             "image is too large for it, lower the image processor's max_pixels or number of tiles."
         ) from error
-    check_same_prompts(trainer.processing_class, rows, seen)
+    for index, (row, ids) in enumerate(zip(rows, seen, strict=True)):
+        check_same_prompt(trainer.processing_class, row, ids, index)
     return tuple(answer)

@@ -1,13 +1,40 @@
-"""A vLLM server: images are processed there first, and their features then placed in the trainer's ids."""
+"""A vLLM server that TRL's trainer knows: each prompt goes there with its images, in one request."""
 
-import itertools
-from collections.abc import Sequence
-from typing import Any
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from accelerate.utils import broadcast_object_list, gather_object
 
 from ..errors import ImageError
-from .prompts import EnginePrompt
+from ..front.ask import RefusedError, ask, content_part, raw_logprobs
+from ..front.prompts import EnginePrompt
+from ..front.servers import Servers
+from ..processing.tokenizer import VLMTokenizer
+
+T = TypeVar("T")
+
+
+def on_main_process(accelerator: Any, work: Callable[[], T]) -> T:
+    """The main process's `work()`, on every process; the others wait for it.
+
+    Raises:
+        RuntimeError: On the other processes, if it raised on the main one, where its error is as it is.
+    """
+    error: Exception | None = None
+    outcome: list[Any] = [None, None]
+    if accelerator.is_main_process:
+        try:
+            outcome = [work(), None]
+        except Exception as raised:  # the others are told before it goes on
+            error, outcome = raised, [None, f"{type(raised).__name__}: {raised}"]
+    result, message = broadcast_object_list(outcome, from_process=0)
+    if error is not None:
+        raise error
+    if message is not None:
+        raise RuntimeError(f"The rollout failed in the main process: {message}")
+    return result
 
 
 def reset_server(engine: Any) -> None:
@@ -31,21 +58,21 @@ def ask_server(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[list, list, 
     The trainer's main process asks, for all.
 
     Raises:
-        ImageError: If the server makes other tokens of a row's images. The message names the row.
+        ImageError: If the server saw another prompt, or refuses it. The message names the row.
         ValueError: If a prompt's completions are spread over processes unevenly.
     """
-    engine, accelerator = trainer.vllm_generation, trainer.accelerator
+    accelerator = trainer.accelerator
     generations = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
     everyone = gather_object(list(rows))
-    placeholder = trainer.processing_class.state.placeholder_id
-    answer = _answer(engine, everyone, generations, placeholder) if accelerator.is_main_process else None
-    (answer,) = broadcast_object_list([answer], from_process=0)
+    engine, processing = trainer.vllm_generation, trainer.processing_class
+    answer = on_main_process(accelerator, lambda: _answer(engine, processing, everyone, generations))
     own = slice(accelerator.process_index * len(rows), (accelerator.process_index + 1) * len(rows))
-    return tuple(part[own] for part in answer)
+    completions, logprobs, tokens = answer
+    return completions[own], logprobs[own], tokens[own]
 
 
 def _answer(
-    engine: Any, rows: list[EnginePrompt], generations: int, placeholder: int
+    engine: Any, processing: VLMTokenizer, rows: list[EnginePrompt], generations: int
 ) -> tuple[list, list, list]:
     distinct = rows[::generations]
     for row, prompt in enumerate(rows):
@@ -54,62 +81,49 @@ def _answer(
                 f"Row {row} has another prompt than row {row - row % generations}. Expected each prompt "
                 f"{generations} times (num_generations) in a row, over all processes."
             )
-    features = [None] * len(distinct)
-    if any(prompt.images for prompt in distinct):
-        features = engine.vllm_client.image_features([list(prompt.images) or None for prompt in distinct])
-    placed = [
-        placed_features(row * generations, prompt, of_prompt, placeholder)
-        for row, (prompt, of_prompt) in enumerate(zip(distinct, features, strict=True))
-    ]
-    output = engine.vllm_client.generate(
-        prompts=[prompt.ids for prompt in distinct],
-        features=placed if any(placed) else None,
-        n=generations,
-        repetition_penalty=engine.repetition_penalty,
-        temperature=engine.temperature,
-        top_p=engine.top_p,
-        top_k=engine.top_k,
-        min_p=0.0 if engine.min_p is None else engine.min_p,
-        max_tokens=engine.max_completion_length,
-        logprobs=engine.logprobs,
-        structured_outputs_regex=engine.structured_outputs_regex,
-        generation_kwargs=engine.generation_kwargs,
-    )
-    return output["completion_ids"], output["logprobs"], output["logprob_token_ids"]
+    sampling = {
+        "n": generations,
+        "repetition_penalty": engine.repetition_penalty,
+        "temperature": engine.temperature,
+        "top_p": engine.top_p,
+        "top_k": engine.top_k,
+        "min_p": 0.0 if engine.min_p is None else engine.min_p,
+        "max_tokens": engine.max_completion_length,
+        "logprobs": engine.logprobs,
+    }
+    if engine.structured_outputs_regex is not None:
+        sampling["structured_outputs"] = {"regex": engine.structured_outputs_regex}
+    sampling |= engine.generation_kwargs
+    client = engine.vllm_client
+    # In a thread of its own: notebooks have an event loop in this one.
+    with ThreadPoolExecutor(1) as thread:
+        asked = _ask_all(client.base_url, client.model, processing, distinct, generations, sampling)
+        choices = thread.submit(asyncio.run, asked).result()
+    values, tokens = zip(*map(raw_logprobs, choices), strict=True)
+    return [choice["token_ids"] for choice in choices], list(values), list(tokens)
 
 
-def placed_features(row: int, prompt: EnginePrompt, features: dict | None, placeholder: int) -> dict | None:
-    """Point a server's image features at their places in a prompt's ids.
+async def _ask_all(
+    url: str,
+    model: str,
+    processing: VLMTokenizer,
+    prompts: Sequence[EnginePrompt],
+    generations: int,
+    sampling: Mapping[str, Any],
+) -> list[dict]:
+    """The choices of all prompts, those of one side by side."""
+    servers = Servers((url,))
 
-    TRL's client returns where the images lie in a conversation of nothing else. `placeholder` is the id of
-    one image feature.
+    async def one(index: int, prompt: EnginePrompt) -> list[dict]:
+        row, parts = index * generations, [content_part(image) for image in prompt.images]
+        try:
+            answer = await ask(servers, processing, row, prompt, parts, model, sampling)
+        except RefusedError as error:
+            raise ImageError(str(error), row) from error
+        return answer["choices"]
 
-    Raises:
-        ImageError: If the server makes other tokens of the images than the policy, or an image's tokens
-            are not in one run, which the server's interface cannot say.
-    """
-    if features is None:
-        return None
-    said = [place["length"] for place in features["mm_placeholders"]["image"]]
-    replaced = len(prompt.ids) - len(prompt.short_ids) + len(prompt.images)
-    if len(said) != len(prompt.images) or sum(said) != replaced:
-        raise ImageError(
-            f"the server makes {said} tokens of its images, and the policy {replaced} of all "
-            f"{len(prompt.images)}. Start the server with the policy's image options "
-            "(--mm-processor-kwargs).",
-            row,
-        )
-    runs, start = [], 0
-    for token, group in itertools.groupby(prompt.ids):
-        length = len(list(group))
-        if token == placeholder:
-            runs.append({"offset": start, "length": length})
-        start += length
-    lengths = [run["length"] for run in runs]
-    if lengths != list(prompt.lengths):
-        raise ImageError(
-            f"its images have {list(prompt.lengths)} tokens, in runs of {lengths}. A vLLM server takes "
-            "one run for each image; use vllm_mode='colocate'.",
-            row,
-        )
-    return {**features, "mm_placeholders": {**features["mm_placeholders"], "image": runs}}
+    try:
+        answers = await asyncio.gather(*(one(index, prompt) for index, prompt in enumerate(prompts)))
+    finally:
+        await servers.close()
+    return [choice for choices in answers for choice in choices]

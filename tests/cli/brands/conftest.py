@@ -32,6 +32,14 @@ def cache(needs_extra):
 
 
 @pytest.fixture(scope="session")
+def joined(cache, tmp_path_factory):
+    """The checkpoint made of the packages, before any training; nobody writes into it."""
+    from examples.demo_brands.checkpoint import build_checkpoint
+
+    return build_checkpoint(tmp_path_factory.mktemp("brands") / "checkpoint", cache, seed=0)
+
+
+@pytest.fixture(scope="session")
 def logos(cache):
     """The unpacked package of logos."""
     from examples.demo_brands.packages import LOGOS, fetch

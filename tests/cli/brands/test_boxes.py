@@ -21,13 +21,12 @@ def test_the_answer_that_a_row_is_told_is_its_box(logos):
 
 
 @pytest.mark.trl
+@pytest.mark.once
 @pytest.mark.slow
-def test_it_runs_from_sft_to_the_measurement(cache, tmp_path):
+def test_it_runs_from_sft_to_the_measurement(cache, joined, tmp_path):
     from examples.demo_brands.boxes import run
-    from examples.demo_brands.checkpoint import build_checkpoint
 
-    start = build_checkpoint(tmp_path / "checkpoint", cache, seed=0)
-    figures = run(start, tmp_path, cache, seed=0, labelled=16, steps=1, held_out=4)
+    figures = run(joined, tmp_path, cache, seed=0, labelled=16, steps=1, held_out=4)
     assert len(figures["curves"]["reward"]) == 1
     for name in ("found", "iou"):
         assert 0 <= figures[name]["before"]["value"] <= 1

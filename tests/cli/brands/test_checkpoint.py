@@ -8,39 +8,32 @@ import torch
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def checkpoint(cache, tmp_path_factory):
-    from examples.demo_brands.checkpoint import build_checkpoint
-
-    return build_checkpoint(tmp_path_factory.mktemp("brands") / "checkpoint", cache, seed=0)
-
-
-def test_no_tensor_is_missing_and_none_is_left_over(checkpoint):
+def test_no_tensor_is_missing_and_none_is_left_over(joined):
     from transformers import InternVLForConditionalGeneration
 
-    _, report = InternVLForConditionalGeneration.from_pretrained(checkpoint, output_loading_info=True)
+    _, report = InternVLForConditionalGeneration.from_pretrained(joined, output_loading_info=True)
     assert not any(report.values()), report
     # It would make trainers refuse weights that are float32 by now.
-    assert "quantization_config" not in (checkpoint / "config.json").read_text()
-    assert json.loads((checkpoint / "config.json").read_text())["architectures"] == [
+    assert "quantization_config" not in (joined / "config.json").read_text()
+    assert json.loads((joined / "config.json").read_text())["architectures"] == [
         "InternVLForConditionalGeneration"
     ]
 
 
-def test_the_policy_has_the_knowledge_of_its_decoder(checkpoint):
+def test_the_policy_has_the_knowledge_of_its_decoder(joined):
     from hf_vlm_rl import AutoVLMPolicy
 
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
+    policy = AutoVLMPolicy.from_pretrained(joined, dtype="float32")
     assert "Paris" in policy.chat("What is the capital of France?", max_new_tokens=12)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_checks_of_the_decoder_find_no_more_than_rounding(checkpoint, dtype):
+def test_checks_of_the_decoder_find_no_more_than_rounding(joined, dtype):
     """Trained weights make more of rounding than random ones, most of all on special tokens."""
     from hf_vlm_rl import AutoVLMPolicy
     from tests.conformance.cases import one_image, tickets, two_images
 
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype=dtype, sharing=True).eval()
+    policy = AutoVLMPolicy.from_pretrained(joined, dtype=dtype, sharing=True).eval()
     batch = tickets(policy.processing_class, [one_image()] * 4 + [two_images()] * 2)
     with torch.no_grad():
         policy(**batch, use_cache=False)
@@ -51,16 +44,16 @@ def test_checks_of_the_decoder_find_no_more_than_rounding(checkpoint, dtype):
     assert report["prompts_prefilled"] == 2
 
 
-def test_samples_are_those_of_the_stock_model(checkpoint):
+def test_samples_are_those_of_the_stock_model(joined):
     """Of trained weights, in float32: prompts prefilled once, finished rows out of the batch."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
     from hf_vlm_rl import AutoVLMPolicy
     from tests.conformance.cases import native, one_image, tickets, two_images
 
-    bare = AutoModelForImageTextToText.from_pretrained(checkpoint, dtype=torch.float32).eval()
-    processor = AutoProcessor.from_pretrained(checkpoint, padding_side="left")
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32", sharing=True).eval()
+    bare = AutoModelForImageTextToText.from_pretrained(joined, dtype=torch.float32).eval()
+    processor = AutoProcessor.from_pretrained(joined, padding_side="left")
+    policy = AutoVLMPolicy.from_pretrained(joined, dtype="float32", sharing=True).eval()
     rows = [one_image()] * 4 + [two_images()] * 4
     batches = (bare, native(processor, rows)), (policy, tickets(policy.processing_class, rows))
     never = list(policy.placeholder_ids)

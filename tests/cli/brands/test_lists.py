@@ -34,14 +34,13 @@ def test_the_list_comes_before_the_picture_and_is_the_same_in_every_row(logos):
 
 
 @pytest.mark.trl
+@pytest.mark.once
 @pytest.mark.slow
-def test_it_runs_from_sft_to_the_measurement_and_computes_the_list_once(cache, tmp_path):
-    from examples.demo_brands.checkpoint import build_checkpoint
+def test_it_runs_from_sft_to_the_measurement_and_computes_the_list_once(cache, joined, tmp_path):
     from examples.demo_brands.lists import run
 
-    start = build_checkpoint(tmp_path / "checkpoint", cache, seed=0)
     sizes = {"labelled": 16, "steps": 1, "held_out": 4, "listed": 20, "asked": (16, 30)}
-    figures = run(start, tmp_path, cache, seed=0, **sizes)
+    figures = run(joined, tmp_path, cache, seed=0, **sizes)
     assert len(figures["curves"]["reward"]) == 1
     assert set(figures["asked"]) == {"16", "30"}
     for changed in figures["asked"].values():

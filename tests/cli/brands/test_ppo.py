@@ -2,12 +2,11 @@
 
 import pytest
 
-pytestmark = [pytest.mark.ppo, pytest.mark.slow]
+pytestmark = [pytest.mark.ppo, pytest.mark.once, pytest.mark.slow]
 
 
-def test_it_trains_the_adapter_on_pictures_that_come_once(cache, logos, tmp_path, monkeypatch):
+def test_it_trains_the_adapter_on_pictures_that_come_once(joined, logos, tmp_path, monkeypatch):
     from examples.demo_brands import controls
-    from examples.demo_brands.checkpoint import build_checkpoint
     from examples.demo_brands.splits import brand_rows
     from examples.demo_brands.stages import Sizes
     from hf_vlm_rl import AutoVLMPolicy
@@ -20,8 +19,7 @@ def test_it_trains_the_adapter_on_pictures_that_come_once(cache, logos, tmp_path
 
     # Before its warm start the model names no brand, and nothing would be rewarded.
     monkeypatch.setattr(controls, "REWARD", longer)
-    checkpoint = build_checkpoint(tmp_path / "checkpoint", cache, seed=0)
-    policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32")
+    policy = AutoVLMPolicy.from_pretrained(joined, dtype="float32")
     graded = brand_rows(logos, 4, "graded", 0)
     trained = controls.CONTROLS["ppo"](policy, graded, Sizes(prompts=1), 0, tmp_path)
     assert (trained.rows, trained.steps) == (4, 4)

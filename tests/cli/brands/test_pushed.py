@@ -8,7 +8,7 @@ import pytest
 from tests.hub.conftest import client_environment, python
 from tests.hub.server import ALICE, Hub
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.once, pytest.mark.slow]
 
 CHAT = """
 import json, sys
@@ -21,15 +21,13 @@ print(json.dumps([policy.chat(question, Image.open(path), max_new_tokens=8) for 
 """
 
 
-def test_the_adapter_answers_after_a_push_as_before(cache, logos, tmp_path):
-    from examples.demo_brands.checkpoint import build_checkpoint
+def test_the_adapter_answers_after_a_push_as_before(joined, logos, tmp_path):
     from examples.demo_brands.measure import accuracy, answers
     from examples.demo_brands.splits import QUESTION, brand_rows, with_completions
     from examples.demo_brands.train import warm_up
     from hf_vlm_rl import AutoVLMPolicy, save_adapter
 
-    base = build_checkpoint(tmp_path / "base", cache, seed=0)
-    policy = AutoVLMPolicy.from_pretrained(base, dtype="float32")
+    policy = AutoVLMPolicy.from_pretrained(joined, dtype="float32")
     trainer = warm_up(policy, with_completions(brand_rows(logos, 32, "labelled", 0)), 2, 0, tmp_path)
     save_adapter(trainer, tmp_path / "adapter")
     rows = brand_rows(logos, 3, "held_out", 0)
@@ -38,7 +36,7 @@ def test_the_adapter_answers_after_a_push_as_before(cache, logos, tmp_path):
         image.save(picture)
 
     with Hub() as hub:
-        hub.add("alice/base", {path.name: path.read_bytes() for path in base.iterdir()})
+        hub.add("alice/base", {path.name: path.read_bytes() for path in joined.iterdir()})
         environment = client_environment(hub, tmp_path) | {"HF_TOKEN": ALICE}
 
         def run(*arguments):

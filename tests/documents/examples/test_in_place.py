@@ -29,8 +29,10 @@ TRAINING = {
     "qlora_24gb": ("questions", {**SAMPLED, "optim": "adamw_torch", "max_tiles": 1}),
     "sft": ("demonstrations", {}),
 }
-# Modules of the checkout: they share folders of code.
+# They share folders of code, and start as modules of the checkout, too.
 DEMOS = ("grpo_zoom", "ppo_digits")
+# The first trains in tests/vllm/engine, as it asks a real vLLM; the second trains nothing.
+OTHERS = ("async_grpo_vqa", "infer_adapter")
 
 
 def probed() -> set[str]:
@@ -55,6 +57,7 @@ def test_no_example_is_called_like_a_package():
 
 
 @pytest.mark.trl
+@pytest.mark.slow
 def test_a_script_starts_where_it_lies():
     assert "--num_generations" in run(SCRIPTS, "grpo_vqa.py", "--help")
 
@@ -74,11 +77,15 @@ def test_every_script_that_trains_leaves_an_adapter(script, checkpoint, request,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arguments", [["examples/infer_adapter.py"], *(["-m", f"examples.{name}"] for name in DEMOS)]
+    "arguments",
+    [
+        *([f"examples/{name}.py"] for name in (*OTHERS, *DEMOS)),
+        *(["-m", f"examples.{name}"] for name in DEMOS),
+    ],
 )
 def test_the_others_start_too(arguments):
     assert "--help" in run(ROOT, *arguments, "--help")
 
 
 def test_no_script_is_left_out():
-    assert {path.stem for path in SCRIPTS.glob("*.py")} == {*TRAINING, *DEMOS, "infer_adapter"}
+    assert {path.stem for path in SCRIPTS.glob("*.py")} == {*TRAINING, *DEMOS, *OTHERS}

@@ -156,7 +156,7 @@ def test_infer_adapter_prints_the_adapters_answer(train, demonstrations, tmp_pat
 TRAINING = ["grpo_brand", "grpo_rec", "grpo_vqa", "sft", "dpo", "ppo_vqa", "qlora_24gb"]
 
 
-@pytest.mark.parametrize("name", [*TRAINING, "infer_adapter"])
+@pytest.mark.parametrize("name", [*TRAINING, "async_grpo_vqa", "infer_adapter"])
 def test_help_says_what_the_script_takes(name, capsys):
     if name == "ppo_vqa":
         pytest.importorskip("trl.experimental.ppo", reason="TRL 1.13 and newer have no PPOTrainer")

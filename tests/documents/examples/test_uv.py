@@ -1,8 +1,8 @@
-"""The headers of the scripts (PEP 723) name all that they import, so `uv run SCRIPT` needs no checkout.
+"""The headers of the scripts (PEP 723) name all that they import, and where this package comes from.
 
 uv would install 5 GB for each, so requirements are looked up in this environment as it would resolve them.
 One script then runs by uv itself, on a tiny checkpoint: uv takes an environment as it is that has all that
-the header asks for.
+the header asks for. `make sets` resolves the headers by uv.
 """
 
 import ast
@@ -21,6 +21,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 
+from hf_vlm_rl import _install
 from tests.documents.examples.conftest import SCRIPTS
 from tests.documents.pages import ROOT
 from tests.images import photo
@@ -89,6 +90,16 @@ def test_the_header_brings_what_the_script_imports(path):
         assert distributions & {canonicalize_name(home) for home in homes[module]}, module
 
 
+@pytest.mark.parametrize("path", sorted(SCRIPTS.glob("*.py")), ids=lambda path: path.stem)
+def test_the_header_installs_from_where_messages_do(path):
+    """From the checkout that the script is in, until a release is on the package index."""
+    if path.stem in MODULES:
+        return
+    sources = header(path.read_text()).get("tool", {}).get("uv", {}).get("sources", {})
+    checkout = {PROJECT["name"]: {"path": "..", "editable": True}}
+    assert sources == (checkout if _install.SOURCE == "." else {})
+
+
 def test_a_requirement_that_is_not_met_would_be_seen():
     with pytest.raises(AssertionError, match="trl"):
         resolved(Requirement("trl<0.5"))
@@ -96,13 +107,13 @@ def test_a_requirement_that_is_not_met_would_be_seen():
 
 
 def by_uv(script, folder, *positional, **options):
-    """Run a script by uv, away from the checkout, and return what it prints.
+    """Run a script by uv, away from the checkout as after a release, and return what it prints.
 
     In this environment, offline and with an empty cache: it can neither install nor change anything.
     """
     copied = shutil.copy(SCRIPTS / f"{script}.py", folder)
     given = [text for name, value in options.items() for text in (f"--{name}", str(value))]
-    command = [uv.find_uv_bin(), "run", "--active", "--offline", copied, *positional, *given]
+    command = [uv.find_uv_bin(), "run", "--active", "--offline", "--no-sources", copied, *positional, *given]
     own = {"VIRTUAL_ENV": sys.prefix, "UV_CACHE_DIR": str(folder / "cache"), "UV_NO_PROGRESS": "1"}
     done = subprocess.run(
         command, cwd=folder, env=os.environ | own, capture_output=True, text=True, check=False

@@ -43,5 +43,7 @@ def test_grpo_vqa_samples_with_vllm(mode, engine, questions, checkpoint, monkeyp
     }
     trainer = run_script("grpo_vqa", **TINY | places | short)["trainer"]
     assert trainer.rollout_func is vllm_rollout
-    assert len(trainer.vllm_generation.asked) == trainer.state.global_step == 2
+    engine = trainer.vllm_generation
+    asked = engine.asked if mode == "colocate" else engine.server.asked
+    assert len(asked) >= trainer.state.global_step == 2  # a server is asked prompt by prompt
     assert max(flat(trainer, "sampling/sampling_logp_difference/max")) < 1e-4

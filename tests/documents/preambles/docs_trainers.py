@@ -4,7 +4,7 @@ import functools
 
 from trl.experimental import cpo, ppo
 
-from tests.documents.material import ROLLOUT, rows, short_runs
+from tests.documents.material import ROLLOUT, rows, said, short_runs
 
 short_runs(GRPO=ROLLOUT, Reward={})
 ppo.PPOConfig = functools.partial(
@@ -27,10 +27,6 @@ cpo.CPOConfig = functools.partial(
     per_device_train_batch_size=2,
 )
 dataset = rows()
-
-
-def said(text):
-    return [{"role": "assistant", "content": text}]
 
 
 preferences = dataset.map(lambda row: {"chosen": said(row["answer"]), "rejected": said("A dog.")})

@@ -118,6 +118,7 @@ def test_the_learning_curve_is_the_first_metric_that_was_logged_twice(tmp_path):
 
 def test_every_method_has_its_trainer_and_an_unknown_one_is_refused():
     assert {method_of(f"{key.upper()}Trainer") for key in METHODS} == set(METHODS)
+    assert method_of("AsyncGRPOTrainer") == "grpo"
     with pytest.raises(ValueError, match="Got a RewardTrainer"):
         method_of("RewardTrainer")
 

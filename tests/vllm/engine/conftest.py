@@ -14,8 +14,6 @@ if INSTALLED:
     from tests.vllm.engine import cpu
     from tests.vllm.engine.models import write_checkpoint
 
-    cpu.plain_matrix_products()
-
 
 @pytest.fixture(scope="session")
 def served(tmp_path_factory):

@@ -36,7 +36,6 @@ def run(family: str) -> dict[str, Any]:
     from tests.vllm.engine import cpu
     from tests.vllm.engine.models import write_checkpoint
 
-    cpu.plain_matrix_products()
     os.environ |= {"MASTER_PORT": str(cpu.free_port()), "MASTER_ADDR": "127.0.0.1"}
     vllm_generation.LLM = lambda **settings: LLM(**settings | {"enforce_eager": True, "dtype": "float32"})
     with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,9 @@
 import gc
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +17,13 @@ from vllm.distributed import cleanup_dist_env_and_memory
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.errors import UnsupportedModelError
+from hf_vlm_rl.front import agreement
+from hf_vlm_rl.policy import serving
 from hf_vlm_rl.processing import tokenizer
-from hf_vlm_rl.vllm import match_weight_names, vllm_rollout
-from tests.trainers.runs import flat, grpo, mixture
+from hf_vlm_rl.vllm import agreement as in_process_agreement
+from hf_vlm_rl.vllm import match_weight_names, read_tickets, vllm_rollout
+from tests.trainers.runs import flat, grpo, mixture, rloo
+from tests.vllm.looking import OWN_TOKENS, TURN, TURNS, always_calls, photo_of
 
 pytestmark = pytest.mark.trl
 
@@ -39,7 +45,7 @@ def with_engine(own_port, monkeypatch, tmp_path):
     monkeypatch.setattr(vllm_generation, "LLM", on_cpu)
     engines = []
 
-    def trainer(policy, family, weights="LoRA", **options) -> GRPOTrainer:
+    def trainer(policy, family, weights="LoRA", run=grpo, **options) -> GRPOTrainer:
         target = {"LoRA": "language", "LoRA on all parts": "all"}.get(weights)
         defaults = {
             "use_vllm": True,
@@ -53,7 +59,7 @@ def with_engine(own_port, monkeypatch, tmp_path):
             "peft": policy.lora_config(r=4, target=target) if target else None,
             "learning_rate": 1e-2 if target else 1e-3,
         }
-        made = grpo(policy, mixture(family), tmp_path, **defaults | options)
+        made = run(policy, options.pop("rows", mixture(family)), tmp_path, **defaults | options)
         engines.append(made.vllm_generation)
         match_weight_names(made)
         return made
@@ -72,15 +78,35 @@ def policy_of(served):
     return lambda family, **options: AutoVLMPolicy.from_pretrained(served(family), dtype="float32", **options)
 
 
-def record(family: str, weights: str, trainer: GRPOTrainer) -> tuple[list[float], list[float]]:
-    """Log-prob differences and mean ratios of each step; also kept where `make test-vllm` asks for them."""
-    differences = flat(trainer, "sampling/sampling_logp_difference/max")
-    ratios = flat(trainer, "sampling/importance_sampling_ratio/mean")
+def record(
+    family: str, weights: str, trainer: Any, way: str = "vllm_rollout", compared: Sequence[float] = ()
+) -> tuple[list[float], list[float]]:
+    """Log-prob differences and mean ratios of each step; also kept where `make test-vllm` asks for them.
+
+    `compared` are the differences, for trainers that log none.
+    """
+    differences = list(compared) or flat(trainer, "sampling/sampling_logp_difference/max")
+    ratios = [] if compared else flat(trainer, "sampling/importance_sampling_ratio/mean")
     if "HF_VLM_RL_VLLM_FIGURES" in os.environ:
-        row = {"family": family, "weights": weights, "difference": differences, "ratio": ratios}
+        row = {"trainer": type(trainer).__name__, "way": way, "family": family, "weights": weights}
+        row |= {"difference": differences, "ratio": ratios}
         with Path(os.environ["HF_VLM_RL_VLLM_FIGURES"]).open("a") as file:
             file.write(json.dumps(row) + "\n")
     return differences, ratios
+
+
+@pytest.fixture
+def compared(monkeypatch):
+    """The largest difference of log-probs at each comparison with the policy's."""
+    largest, check_close = [], agreement.check_close
+
+    def spied(row, images, own, sampled, in_float32):
+        largest.append(max(abs(ours - theirs) for ours, theirs in zip(own, sampled, strict=True)))
+        check_close(row, images, own, sampled, in_float32)
+
+    for module in (serving, in_process_agreement):
+        monkeypatch.setattr(module, "check_close", spied)
+    return largest
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
@@ -95,12 +121,60 @@ def test_what_vllm_sampled_has_the_policys_log_probs(family, weights, policy_of,
     assert max(abs(ratio - 1) for ratio in ratios) < CLOSE
 
 
+@pytest.fixture
+def with_ids(with_engine):
+    """`with_ids(policy, family, weights, **options)`: the same for a trainer that knows nothing but ids."""
+
+    def trainer(policy, family, weights="LoRA", **options):
+        rows = [policy.tokenizer.with_tickets(row) for row in mixture(family)]
+        ids = {"processing_class": policy.tokenizer, "rows": rows, "rollout": None}
+        made = with_engine(policy, family, weights, **ids | options)
+        read_tickets(made, compare_every=1)
+        return made
+
+    return trainer
+
+
+@pytest.mark.parametrize(
+    ("family", "weights"),
+    [("qwen2_5_vl", "LoRA on all parts"), ("internvl", "full"), ("idefics3", "LoRA on all parts")],
+)
+def test_images_of_tools(family, weights, policy_of, with_ids, monkeypatch):
+    """TRL calls the tool after whatever was sampled, twice."""
+    policy = policy_of(family)
+    always_calls(policy, monkeypatch)
+    turns = TURNS | {"environment_factory": photo_of(policy.tokenizer), "generation_kwargs": TURN}
+    trainer = with_ids(policy, family, weights, **turns)
+    trainer.train()
+    differences, ratios = record(family, f"{weights}, images of tools", trainer, "read_tickets")
+    assert flat(trainer, "tools/call_frequency") == [2.0] * 3
+    assert flat(trainer, "tools/failure_frequency") == [0.0] * 3
+    assert flat(trainer, "completions/max_length") == [OWN_TOKENS] * 3
+    assert len(differences) == 3
+    assert max(differences) < CLOSE
+    assert max(abs(ratio - 1) for ratio in ratios) < CLOSE
+
+
+def test_rloo_in_one_process(policy_of, with_ids, compared):
+    """It takes no rollout function, and logs no log-probs of vLLM's."""
+    trainer = with_ids(policy_of("qwen2_5_vl"), "qwen2_5_vl", run=_rloo)
+    trainer.train()
+    differences, _ = record("qwen2_5_vl", "LoRA", trainer, "read_tickets", compared)
+    assert len(differences) == 3
+    assert max(differences) < CLOSE
+
+
+def _rloo(policy, rows, out, **options):
+    options.pop("rollout")
+    return rloo(policy, rows, out, **options)
+
+
 def test_without_the_rollout_function_it_trains_on_garbage(policy_of, with_engine, monkeypatch):
     """What the refusal is for: TRL as it is, with the refusal taken out."""
-    monkeypatch.setattr(tokenizer, "check_rollout_function", lambda conversations: None)
+    monkeypatch.setattr(tokenizer, "check_rollout_function", lambda processing, conversations: None)
     trainer = with_engine(policy_of("qwen2_5_vl"), "qwen2_5_vl", "full", rollout=None)
     trainer.train()
-    differences, ratios = record("qwen2_5_vl", "TRL as it is, full", trainer)
+    differences, ratios = record("qwen2_5_vl", "full", trainer, "none")
     assert min(differences) > 1
     assert max(ratios) < 0.9
 

@@ -28,12 +28,15 @@ MESSAGES = List(
 IMAGES = List(CheckedImage())
 _SCALARS = {
     "null": "null",
+    "unanswered": "string",
     "bool": "bool",
     "small integer": "int64",
     "integer": "int64",
     "float": "float64",
     "string": "string",
 }
+# Nothing yet: any value makes it its own kind. An answer that no row has is a column of strings.
+EMPTY = ("unanswered", "null")
 _WHOLE = {"messages": MESSAGES, "images": IMAGES}
 
 
@@ -79,9 +82,9 @@ def join(first: Kind, second: Kind) -> Kind:
     Raises:
         Conflict: If there is none.
     """
-    if first == second or second == "null":
+    if first == second or second == "null" or (second == "unanswered" and first != "null"):
         return first
-    if first == "null":
+    if first in EMPTY:
         return second
     names = {first, second} if isinstance(first, str) and isinstance(second, str) else set()
     if names == {"small integer", "integer"}:
@@ -142,7 +145,7 @@ class Columns:
                     f"column {name!r} holds {conflict}, as in {self.first[name]}; {_remedy(name)}"
                 ) from None
         for name, kind in new.items():
-            if self.kinds.get(name, "null") == "null":
+            if self.kinds.get(name, "null") in EMPTY:
                 self.first[name] = place
             self.kinds[name] = kind
 

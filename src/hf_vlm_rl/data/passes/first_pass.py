@@ -34,14 +34,17 @@ class Part:
 
     def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """The columns of a record, as `Reader.row` describes them, with the label."""
-        columns, extras = self.source.reader.row(record)
+        reader = self.source.reader
+        columns, extras = reader.row(record)
         if self.label is not None:
             if SOURCE in columns or SOURCE in extras:
                 raise DataError(
                     f"the row has a field {SOURCE!r} of its own, which a mixture writes; drop=[{SOURCE!r}]"
                 )
             columns[SOURCE] = self.label
-        return columns, extras
+        # Their types are those of their values, as of other fields.
+        answers = {name: columns.pop(name) for name, kind in reader.kinds.items() if kind == "unanswered"}
+        return columns, answers | extras
 
     def rows(self, kept: bytes) -> Iterator[dict[str, Any]]:
         """The rows that `plan` found good: `kept` has a 1 for each record that is one of them."""
@@ -111,7 +114,7 @@ def _read(part: Part, record: Record) -> Any:
     if isinstance(record.value, DataError):
         return record.value
     if not isinstance(record.value, dict):
-        return DataError(f"the row is {str(record.value)[:80]!r}; expected a JSON object")
+        return DataError(f"the row is {record.value!r:.80}; expected a JSON object")
     try:
         return part.row(record.value)
     except DataError as error:

@@ -80,13 +80,14 @@ class ImageCheck:
         if path := _file(image):
             return _unreadable(path) if self.verify else _missing(path)
         if self.verify and image["bytes"] is not None:
-            return _undecodable(io.BytesIO(image["bytes"]), "of a data: URL")
+            name = "of a data: URL" if image["path"] is None else repr(image["path"])
+            return _undecodable(io.BytesIO(image["bytes"]), name)
         return None
 
 
 def _file(reference: Reference) -> str | None:
     path = reference["path"]
-    return None if path is None or is_url(path) else path
+    return None if path is None or reference["bytes"] is not None or is_url(path) else path
 
 
 @lru_cache(_SEEN)

@@ -16,7 +16,7 @@ _DECODER = json.JSONDecoder()
 _OTHER_KINDS = {
     b"PK": "a zip archive",
     b"\x1f\x8b": "gzip-compressed; unpack it first",
-    b"PAR1": "Parquet; read it with datasets.load_dataset and pass that to from_dataset",
+    b"PAR1": "Parquet; name it .parquet",
     codecs.BOM_UTF16_LE: "UTF-16; save it as UTF-8",
     codecs.BOM_UTF16_BE: "UTF-16; save it as UTF-8",
 }
@@ -47,8 +47,8 @@ def is_list(path: Path) -> bool:
                 head = file.read(4096)
     except OSError as error:
         raise DataError(
-            f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a JSON Lines file or a JSON "
-            "list."
+            f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a file of rows: JSON "
+            "Lines, a JSON list, .parquet, .csv or .tar."
         ) from error
     if not head:
         raise DataError(f"{path} is empty. Expected a JSON Lines file or a JSON list with at least one row.")

@@ -18,9 +18,9 @@ class LoadOptions(TypedDict, total=False):
     """Keywords of `load_llava`, `load_messages`, `load_mixture`, `load_image_folder`; each can be left out.
 
     Attributes:
-        answer: Name of the column for the last answer of the assistant, a string, None where the
-            conversation ends with the user; VLM-R1's rewards read "solution". None: no such column.
-            Default: "answer".
+        answer: Name of the column for the last answer of the assistant, None where the conversation ends
+            with the user; VLM-R1's rewards read "solution". A string, or the number or list of numbers that
+            a LLaVA or VLM-R1 file has. None: no such column. Default: "answer".
         completion: Also give the last answer as messages in the column `completion`, for `SFTTrainer`.
             Default: False.
         system: A system message for conversations that have none, and no field `system`. Default: None.
@@ -88,11 +88,13 @@ class Options:
                 f"the row has a field {name!r} of its own, which is the name of a column that is made of "
                 f"others; {another_name}drop=[{name!r}]"
             )
-        for name in self.strings:
-            value = extras.get(name)
-            if value is not None and not isinstance(value, str):
-                extras[name] = json.dumps(value, ensure_ascii=False)
-        return extras
+        return {name: self.as_asked(name, value) for name, value in extras.items()}
+
+    def as_asked(self, name: str, value: Any) -> Any:
+        """A field's value, as JSON if `strings` names the field and it is no string."""
+        if name not in self.strings or value is None or isinstance(value, str):
+            return value
+        return json.dumps(value, ensure_ascii=False)
 
 
 def column_names(names: Any, option: str) -> tuple[str, ...]:

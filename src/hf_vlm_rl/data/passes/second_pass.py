@@ -17,7 +17,7 @@ from ..checked_image import checked
 from .first_pass import BATCH, Part, Plan, plan
 from .options import Options
 
-FORMAT = 3  # part of the cache's key: raise it when the same files give other rows
+FORMAT = 4  # part of the cache's key: raise it when the same files give other rows
 
 
 def build(parts: list[Part], options: Options) -> Dataset:

@@ -1,4 +1,4 @@
-"""Where rows come from: a JSON file, or whatever else gives records in a fixed order."""
+"""Where rows come from: a file, or whatever else gives records in a fixed order."""
 
 import functools
 import os
@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ...errors import DataError
+from . import tar_file
 from .column_types import Kind
 from .json_file import Record, is_list, records
+from .table import TABLES, file_records
 
 
 class Reader(Protocol):
@@ -40,16 +42,28 @@ class Source:
         return repr((self.name, self.state, self.reader))
 
 
-def json_source(path: str | os.PathLike, reader: Reader) -> Source:
-    """A JSON Lines file or a JSON list.
+def file_source(path: str | os.PathLike, reader: Reader) -> Source:
+    """A parquet, CSV or webdataset (.tar) file by its suffix; any other is a JSON Lines file or a JSON list.
 
     Raises:
         DataError: If it cannot be read or is something else.
     """
     path = Path(os.path.abspath(path))
-    is_list(path)  # refuses other files at once
+    suffix = path.suffix.lower()
+    read: Callable[[Path], Iterator[Record]] = records
+    if suffix == ".tar":
+        read = tar_file.records
+    elif suffix in TABLES:
+        read = file_records
+    if read is records or not path.is_file():
+        is_list(path)  # refuses other files at once
+    return Source(str(path), file_state(path), reader, functools.partial(read, path))
+
+
+def file_state(path: str | os.PathLike) -> tuple[int, int]:
+    """What changes when a file does: its size and its time of change in nanoseconds."""
     status = os.stat(path)
-    return Source(str(path), (status.st_size, status.st_mtime_ns), reader, functools.partial(records, path))
+    return status.st_size, status.st_mtime_ns
 
 
 def paths_of(path: str | os.PathLike | Sequence[str | os.PathLike]) -> list[str | os.PathLike]:

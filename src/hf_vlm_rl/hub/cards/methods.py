@@ -16,7 +16,7 @@ class Method:
     paper: str | None = None
 
 
-# By the tag that the Hub knows the method by, with which the trainer's class name begins.
+# By the tag that the Hub knows the method by: class names of trainers begin with it, or with Async and it.
 METHODS: dict[str, Method] = {
     "grpo": Method("Group Relative Policy Optimization (GRPO)", ("reward",), "2402.03300"),
     "rloo": Method("REINFORCE Leave-One-Out (RLOO)", ("reward",), "2402.14740"),
@@ -40,7 +40,7 @@ def method_of(trainer: str) -> str:
         ValueError: If the trainer is of none of the known kinds.
     """
     for key in METHODS:
-        if trainer.lower().startswith(key):
+        if trainer.lower().removeprefix("async").startswith(key):
             return key
     raise ValueError(
         f"Got a {trainer}. Expected one of {', '.join(key.upper() + 'Trainer' for key in METHODS)}. "

@@ -140,7 +140,7 @@ def find_adapter(source: str, hub: Mapping[str, Any]) -> Adapter | None:
             value that is refused (`config.FIELDS`).
         UnsupportedModelError: If it is an adapter that cannot work on a policy.
     """
-    check_location(source)
+    check_location(source, file_arguments(hub))
     path = find_adapter_config_file(source, **file_arguments(hub))
     if path is None:
         return None

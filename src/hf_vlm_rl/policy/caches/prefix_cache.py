@@ -13,6 +13,7 @@ from transformers.cache_utils import DynamicLayer
 
 from ..arguments import ATTENTION, require_known
 from ..report import Refused
+from ..transfer import upload, without_waiting
 
 # Tokens behind the prompt for which a layer has room at first.
 ROOM = 32
@@ -22,22 +23,23 @@ class RowsOfPrompts:
     """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
 
     Args:
-        prompt: (B,) the prompt of each row, every number in [0, U).
+        prompt: (B,) the prompt of each row, every number in [0, U), on the host.
+        device: Of the cache.
 
     Attributes:
         members: (U, M) rows of each prompt, padded with the first of them.
         place: (B,) where each row stands in the flattened `members`.
     """
 
-    def __init__(self, prompt: torch.Tensor):
+    def __init__(self, prompt: torch.Tensor, device: torch.device):
         counts = prompt.bincount()
         order = prompt.argsort(stable=True)
         starts = counts.cumsum(0) - counts
-        columns = torch.arange(int(counts.max()), device=prompt.device)
+        columns = torch.arange(int(counts.max()))
         inside = columns < counts[:, None]
-        self.members = order[starts[:, None] + columns * inside]
-        self.place = torch.empty_like(prompt)
-        self.place[order] = inside.flatten().nonzero().flatten()
+        place = torch.empty_like(prompt)
+        place[order] = inside.flatten().nonzero().flatten()
+        self.members, self.place = upload([order[starts[:, None] + columns * inside], place], device)
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """Group (B, heads, n, x) of the rows by prompt: (U, heads, M * n, x)."""
@@ -128,7 +130,7 @@ class SharedPrompts(Cache):
 
     Args:
         layers: The layers.
-        prompt: (B,) the prompt that each row continues.
+        prompt: (B,) the prompt that each row continues, on the host.
     """
 
     layers: list[Any]
@@ -144,11 +146,13 @@ class SharedPrompts(Cache):
         Args:
             beam_idx: (b,) places of rows.
         """
-        prompts, self.prompt = self.prompt[beam_idx.to(self.prompt.device)].unique(return_inverse=True)
-        rows = RowsOfPrompts(self.prompt)
+        prompts, self.prompt = self.prompt[beam_idx.cpu()].unique(return_inverse=True)
+        device = self.layers[0].prompt_keys.device
+        rows, places = RowsOfPrompts(self.prompt, device), without_waiting(beam_idx, device)
         gone = len(prompts) < len(self.layers[0].prompt_keys)
+        chosen = without_waiting(prompts, device) if gone else None
         for layer in self.layers:
-            layer.choose(beam_idx, prompts if gone else None, rows)
+            layer.choose(places, chosen, rows)
 
     def batch_select_indices(self, indices: torch.Tensor) -> None:
         """As `reorder_cache`."""
@@ -160,10 +164,10 @@ def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
 
     Args:
         cache: Of U distinct prompts, prefilled.
-        prompt: (B,) the prompt that each row continues.
+        prompt: (B,) the prompt that each row continues, on the host.
     """
-    rows = RowsOfPrompts(prompt)
     layers: list[Any] = cache.layers
+    rows = RowsOfPrompts(prompt, layers[0].keys.device)
     return SharedPrompts([PrefixLayer(layer, rows) for layer in layers], prompt)
 
 

@@ -42,7 +42,7 @@ def _step_on_own_caches(decoder: Any) -> torch.Tensor:
 def _step_on_shared_cache(decoder: Any) -> torch.Tensor:
     """(3, 1, H): the same states; rows share one copy of each prompt's keys and values."""
     ids, mask, prompt, step = _prompts_and_step(decoder)
-    return _step(decoder, step, mask[prompt], share_prompts(_filled(decoder, ids, mask), prompt))
+    return _step(decoder, step, mask[prompt], share_prompts(_filled(decoder, ids, mask), prompt.cpu()))
 
 
 STEP = Check("where a prompt's last token is a step", _whole_prompt, _last_token_as_a_step, OF_STEPS)

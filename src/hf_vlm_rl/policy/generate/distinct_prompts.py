@@ -1,6 +1,5 @@
 """The distinct prompts of a `generate` call, which fill a cache; a prefix that some begin with runs once."""
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +8,7 @@ from transformers import Cache
 
 from ..caches.known_caches import keeps_all_keys
 from ..images.inputs import model_inputs
-from ..images.row_images import RowImages
+from ..images.row_images import Rows
 from ..report import Refused
 from ..sharing.layout import LAYOUT, Layout
 from ..sharing.share import layout_of
@@ -22,11 +21,11 @@ class DistinctPrompts:
         policy: A policy.
         ids: (U, P), with clean placeholders.
         mask: (U, P).
-        rows: The images of each prompt.
+        rows: The prompts with their images.
     """
 
-    def __init__(self, policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: Sequence[RowImages]):
-        self._policy, self._backbone, self._rows = policy, policy.base_model, list(rows)
+    def __init__(self, policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: Rows):
+        self._policy, self._backbone, self._rows = policy, policy.base_model, rows
         self._ids, self._mask = ids, mask
 
     @cached_property
@@ -43,20 +42,16 @@ class DistinctPrompts:
     @cached_property
     def _counted_in_three(self) -> bool:
         """Whether the backbone counts positions itself, in three dimensions, because there are images."""
-        return self._backbone.processing_class.state.family.grids and any(row.tickets for row in self._rows)
+        return self._backbone.processing_class.state.family.grids and bool(self._rows.tickets)
 
     def layout(self) -> Layout | None:
         """How one row packs the prompts; None if that does not pay, or cannot fill the decoder's cache."""
         backbone = self._backbone
         if len(self._ids) < 2 or not backbone.sharing.packed or not keeps_all_keys(backbone.decoder.config):
             return None
-        arguments = {
-            "input_ids": self._ids[:, :-1],
-            "attention_mask": self._mask[:, :-1],
-            "position_ids": None if self._counted_in_three else self._positions,
-        }
+        arguments = {"position_ids": None if self._counted_in_three else self._positions}
         try:
-            return layout_of(backbone, arguments, self._rows).to(self._ids.device)
+            return layout_of(backbone, arguments, self._rows.columns(slice(-1))).to(self._ids.device)
         except Refused:
             return None  # each distinct prompt is a row of its own
 

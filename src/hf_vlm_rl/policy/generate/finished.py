@@ -8,14 +8,15 @@ Shapes: B rows, b of them still in the cache, V words.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 
+from ..._scoped import scoped
 from ..arguments import choose_rows, require_rows
 from ..caches.known_caches import require_known_cache
 from ..foreign_hooks import foreign_hook
@@ -36,14 +37,9 @@ _kept: ContextVar[str | None] = ContextVar("hf_vlm_rl_kept_rows", default=None)
 _running: ContextVar["Batch | None"] = ContextVar("hf_vlm_rl_batch", default=None)
 
 
-@contextmanager
-def keeping_rows(reason: str | None) -> Iterator[None]:
+def keeping_rows(reason: str | None) -> AbstractContextManager[None]:
     """Inside the block, no row leaves this thread's `generate`, for this reason; None forbids nothing."""
-    token = _kept.set(reason)
-    try:
-        yield
-    finally:
-        _kept.reset(token)
+    return scoped(_kept, reason)
 
 
 class Batch:
@@ -165,11 +161,8 @@ def sample(policy: Any, stock: Callable[..., Any], kwargs: dict[str, Any]) -> An
             kwargs = kwargs | {"stopping_criteria": WatchedCriteria(kwargs["stopping_criteria"], batch)}
         except Refused as refused:
             backbone.report.refuse("rows_kept", refused)
-    token = _running.set(batch)
-    try:
+    with scoped(_running, batch):
         return stock(**kwargs)
-    finally:
-        _running.reset(token)
 
 
 def running_batch(policy: Any, kwargs: Mapping[str, Any]) -> Batch | None:

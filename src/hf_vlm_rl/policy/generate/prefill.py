@@ -4,7 +4,7 @@ A prefix that unequal prompts begin with, as the turns of one conversation do, r
 If a decoder has windows, states or anything else beside plain attention, each row gets a copy.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -13,17 +13,22 @@ from transformers import Cache, DynamicCache
 from ..arguments import GENERATE
 from ..caches.known_caches import keeps_all_keys, require_known_cache
 from ..caches.prefix_cache import share_prompts
-from ..images.row_images import RowImages
+from ..images.row_images import Rows
 from ..ranks import most
 from ..report import Refused
 from ..rotary import require_steady
 from ..sharing.share import keys_of_rows, require_unwatched
 from ..sharing.visibility import looks_ahead
+from ..transfer import without_waiting
 from .agreement import SHARED_CACHE, STEP
 from .distinct_prompts import DistinctPrompts
 
 # If `generate` can save fewer prompt tokens than this, the shared cache costs more than it saves.
 WORTHWHILE = 256
+
+# On a card, rows get copies of their prompts while the copies take at most so many bytes a layer: attention
+# to a shared prompt launches some 30 kernels more in each layer (docs/performance.md).
+COPIES = 64 << 20
 
 # Settings that `generate` may get with these values, which change nothing.
 PLAIN = {
@@ -48,15 +53,13 @@ SETTINGS = frozenset(
 )
 
 
-def prefill_once(
-    policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages], sharded: bool
-) -> dict[str, Any] | None:
+def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool) -> dict[str, Any] | None:
     """Run the distinct prompts of a batch through the model, all but their last token.
 
     Args:
         policy: A policy.
         kwargs: The arguments of `generate` as `locate.locate` returns them.
-        rows: The images of each row.
+        rows: The rows with their images.
         sharded: Whether weights are spread over ranks, which then all call this function.
 
     Returns:
@@ -74,43 +77,41 @@ def prefill_once(
         return None
 
 
-def _prefilled(
-    policy: Any, kwargs: dict[str, Any], rows: Sequence[RowImages], sharded: bool
-) -> dict[str, Any] | None:
+def _prefilled(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool) -> dict[str, Any] | None:
     """What `prefill_once` returns; None where nothing is saved."""
     backbone = policy.base_model
     ids, mask = kwargs["input_ids"], kwargs.get("attention_mask")
+    host_mask = torch.ones_like(rows.copy.ids) if mask is None else rows.copy.mask.cpu().long()
     mask = torch.ones_like(ids) if mask is None else mask
-    keys = torch.cat([keys_of_rows(backbone, ids, rows), mask.cpu().long()], dim=1)
+    keys = torch.cat([keys_of_rows(backbone, rows.copy.ids, rows.images), host_mask], dim=1)
     _, inverse = torch.unique(keys, dim=0, return_inverse=True)
     first_rows = [int((inverse == number).nonzero()[0]) for number in range(int(inverse.max()) + 1)]
-    indices = torch.tensor(first_rows, device=ids.device)
-    prompts = DistinctPrompts(policy, ids[indices], mask[indices], [rows[row] for row in first_rows])
+    indices = without_waiting(torch.tensor(first_rows), ids.device)
+    prompts = DistinctPrompts(policy, ids[indices], mask[indices], rows.choose(first_rows))
     ends_inside = bool((keys[:, ids.shape[1] - 2 : ids.shape[1]] < 0).all(dim=1).any())
-    if most(ends_inside, ids.device) if sharded else ends_inside:
+    if any(most([ends_inside], ids.device)) if sharded else ends_inside:
         raise Refused("a prompt ends inside an image")
     layout = None if sharded else prompts.layout()
-    saved = (len(rows) - len(first_rows)) * ids.shape[1] + (0 if layout is None else layout.shared)
+    saved = (len(ids) - len(first_rows)) * ids.shape[1] + (0 if layout is None else layout.shared)
     pays = saved >= (WORTHWHILE if backbone.sharing.mode == "auto" else 1)
-    if not (most(pays, ids.device) if sharded else pays):
+    if not (any(most([pays], ids.device)) if sharded else pays):
         if saved:
             raise Refused(f"fewer than {WORTHWHILE} prompt tokens could be saved")
         return None
     backbone.verdicts.ask(STEP, backbone.decoder)
     cache = DynamicCache(config=backbone.decoder.config)  # some backbones do not make one themselves
     require_known_cache(cache)
-    inverse = inverse.to(ids.device)
     computed = prompts.fill(cache, layout, sharded)
     if cache.get_seq_length() != ids.shape[1] - 1:
         raise Refused("the model keeps its cache elsewhere", lasting=True)
-    repeated = len(first_rows) < len(rows)
+    repeated = len(first_rows) < len(ids)
     filled = _for_rows(backbone, cache, inverse, repeated)
     if backbone.processing_class.state.family.grids:
-        backbone.rope_deltas = backbone.rope_deltas[inverse]
+        backbone.rope_deltas = backbone.rope_deltas[without_waiting(inverse, ids.device)]
     backbone.report.count(
-        prompts=len(rows),
+        prompts=len(ids),
         prompts_prefilled=len(first_rows),
-        prompt_tokens=len(rows) * (ids.shape[1] - 1),
+        prompt_tokens=len(ids) * (ids.shape[1] - 1),
         prompt_tokens_prefilled=computed,
     )
     # transformers takes a cache or `cache_implementation`, not both.
@@ -121,20 +122,29 @@ def _prefilled(
 def _for_rows(backbone: Any, cache: DynamicCache, prompt: torch.Tensor, repeated: bool) -> Cache:
     """A cache of B rows from that of the distinct prompts: rows share its keys, or each gets a copy.
 
+    They share where a step would otherwise be bound by memory: on a CPU always, on a card from `COPIES` on.
+
     Args:
         backbone: A policy's backbone.
         cache: Of U prompts; changed where rows get copies.
-        prompt: (B,) which prompt each row continues.
+        prompt: (B,) which prompt each row continues, on the host.
         repeated: Whether some rows continue the same.
     """
-    if repeated and keeps_all_keys(backbone.decoder.config):
+    if repeated and keeps_all_keys(backbone.decoder.config) and not _copies_pay(cache, prompt):
         try:
             backbone.verdicts.ask(SHARED_CACHE, backbone.decoder)
             return share_prompts(cache, prompt)
         except Refused:
             pass  # copies for all rows give the same numbers and take more memory
-    cache.reorder_cache(cast(torch.LongTensor, prompt))
+    cache.reorder_cache(cast(torch.LongTensor, without_waiting(prompt, backbone.device)))
     return cache
+
+
+def _copies_pay(cache: DynamicCache, prompt: torch.Tensor) -> bool:
+    layer: Any = cache.layers[0]
+    prompts, *_ = layer.keys.shape
+    size = (layer.keys.nbytes + layer.values.nbytes) // prompts
+    return layer.keys.device.type != "cpu" and (len(prompt) - prompts) * size <= COPIES
 
 
 def _require_plain_generate(policy: Any, kwargs: Mapping[str, Any]) -> None:

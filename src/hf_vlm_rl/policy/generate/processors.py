@@ -7,6 +7,8 @@ import torch
 from transformers import LogitsProcessor
 from transformers.generation import logits_process
 
+from ..transfer import without_waiting
+
 
 class NeverSample(LogitsProcessor):
     """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image.
@@ -23,7 +25,7 @@ class NeverSample(LogitsProcessor):
         """Scores of shape (B, V), with the columns of `token_ids` at -inf; ids from V on have none."""
         if self._index is None or self._index.device != scores.device:  # V is the same in all of a call
             known = [token for token in self.token_ids if token < scores.shape[-1]]
-            self._index = torch.tensor(known, dtype=torch.long, device=scores.device)
+            self._index = without_waiting(torch.tensor(known, dtype=torch.long), scores.device)
         return scores.index_fill(-1, self._index, -torch.inf)
 
 

@@ -17,7 +17,7 @@ from ...families.derive_parts import FEATURES
 from ...processing.images.processed import ProcessedImage
 from ..ranks import most
 from ..transfer import without_waiting
-from .image_features import Features, features_of_each, features_of_one, joined
+from .image_features import Features, features_of_each, joined
 from .locate import CARRIERS
 from .tower_state import frozen_state
 
@@ -59,7 +59,7 @@ def encode_images(
             any, the tower runs once nevertheless, for the ranks that wait for its gradients.
         device: That of the caller's ids. Not that of the weights: accelerate may keep them elsewhere.
         sharded: Whether the backbone's weights are spread over ranks. Then all ranks call this function, and
-            each calls the tower as often as the rank that needs it most.
+            each calls the tower as often as the rank that needs it most, on as many pieces.
         options: Arguments of a forward that say how to encode pixels (`vision_feature_layer`, ...).
 
     Returns:
@@ -77,18 +77,23 @@ def encode_images(
     state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
-    batches = _batches(missing, backbone.family.packs)
+    packs = backbone.family.packs
+    batches = _batches(missing, packs)
+    own = [_pieces([missing[ticket] for ticket in batch], packs) for batch in batches]
     # Before the first call: the ranks must agree while none of them waits in the tower.
-    calls = most(len(batches), device) if sharded else max(len(batches), int(not tickets))
+    needed = _most_of_each(own, device) if sharded else own if tickets else [1]
+    spare: list[Features] = []
     # A frozen tower needs no graph. Without the cache, the caller's mode stays: the tower may be trained.
     with contextlib.nullcontext() if state is None else torch.no_grad():
-        for batch in batches:
+        for number, pieces in enumerate(needed):
+            batch = batches[number] if number < len(batches) else []
             images = [missing[ticket] for ticket in batch]
+            images += _fill(processing, images, pieces - sum(own[number : number + 1]))
             encoded = _encode(backbone, images, options, device)
-            features |= cache.store(dict(zip(batch, encoded, strict=True)), generation)
+            features |= cache.store(dict(zip(batch, encoded, strict=False)), generation)
+            spare += encoded[len(batch) :]
     cache.reused += len(tickets) - len(missing)
-    idle = _idle_calls(backbone, processing, calls - len(batches), device)
-    return _outputs(tickets, features, processing), idle
+    return _outputs(tickets, features, processing), _nothing_of(spare)
 
 
 def _outputs(
@@ -101,16 +106,36 @@ def _outputs(
     return {key: joined(features_of_key) for key, features_of_key in by_key.items()}
 
 
-def _idle_calls(backbone: Any, processing: Any, calls: int, device: torch.device) -> torch.Tensor | None:
-    """Run the tower on a blank image, because other ranks wait for it; returns the 0 for the loss."""
-    if calls == 0:
-        return None
+def _pieces(images: Sequence[ProcessedImage], packs: bool) -> int:
+    """How many pieces (tiles, or whole images) a batch has; 1 where a batch is one image or one video."""
+    if not packs or images[0].video:
+        return 1
+    return sum(
+        min(len(value) for value in image.inputs.values() if isinstance(value, torch.Tensor) and value.ndim)
+        for image in images
+    )
+
+
+def _most_of_each(own: list[int], device: torch.device) -> list[int]:
+    """The most pieces that any rank has in its first batch, in its second, and so on."""
+    (calls,) = most([len(own)], device)
+    return most(own + [0] * (calls - len(own)), device)
+
+
+def _fill(processing: Any, images: Sequence[ProcessedImage], pieces: int) -> list[ProcessedImage]:
+    """Images for pieces that only other ranks have: some projectors run once for each piece."""
+    if not pieces or (images and images[0].video):
+        return []
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
-    outputs = [_forward(backbone, [blank], {}, device) for _ in range(calls)]
-    encoded = [features_of_one(output, backbone.fields_read) for output in outputs]
-    sums = [tensor.float().sum() for features in encoded for tensor in features.tensors()]
-    idle = torch.stack(sums).sum()
-    return 0.0 * idle if idle.requires_grad else None
+    filler = images[0] if images and _shapes(images[0]) != _shapes(blank) else blank
+    return [filler] * -(-pieces // _pieces([filler], packs=True))
+
+
+def _nothing_of(features: Sequence[Features]) -> torch.Tensor | None:
+    """The 0 for the loss that makes the tower's backward run for features that no row reads."""
+    sums = [tensor.float().sum() for each in features for tensor in each.tensors()]
+    idle = torch.stack(sums).sum() if sums else None
+    return None if idle is None or not idle.requires_grad else 0.0 * idle
 
 
 def _encode(
@@ -133,13 +158,14 @@ def _batches(images: dict[int, ProcessedImage], together: bool) -> list[list[int
         if not together or image.video:  # a video is a batch of its own
             groups["alone", ticket] = [ticket]
             continue
-        shapes = tuple(
-            (key, tuple(value.shape[1:]))
-            for key, value in sorted(image.inputs.items())
-            if isinstance(value, torch.Tensor)
-        )
-        groups.setdefault(shapes, []).append(ticket)
+        groups.setdefault(_shapes(image), []).append(ticket)
     return list(groups.values())
+
+
+def _shapes(image: ProcessedImage) -> tuple:
+    """The names and shapes of an image's tensors, without the first dimension."""
+    tensors = {name: value for name, value in image.inputs.items() if isinstance(value, torch.Tensor)}
+    return tuple((name, tuple(value.shape[1:])) for name, value in sorted(tensors.items()))
 
 
 def _forward(
@@ -153,8 +179,9 @@ def _forward(
             continue
         values = [image.inputs[key] for image in images]
         if isinstance(values[0], torch.Tensor):
-            value = without_waiting(torch.cat(values), device)
-            inputs[key] = value.to(backbone.dtype) if value.is_floating_point() else value
+            value = torch.cat(values)
+            value = value.to(backbone.dtype) if value.is_floating_point() else value
+            inputs[key] = without_waiting(value, device)
         else:
             inputs[key] = [item for value in values for item in value]
     return method(**inputs, return_dict=True)

@@ -7,15 +7,16 @@ images and does not write them. So each of their tokens gets probability 1, and 
 Shapes: B rows, T tokens, K of them with logits, V the vocabulary.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 
+from ..._scoped import scoped
 from ...errors import TicketError
 from ...processing.callers import calling_batch
+from ..transfer import without_waiting
 from .locate import restored
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
@@ -29,14 +30,9 @@ IGNORED = -100
 _answered: ContextVar[bool] = ContextVar("hf_vlm_rl_labels_answered", default=False)
 
 
-@contextmanager
-def labels_answered() -> Iterator[None]:
+def labels_answered() -> AbstractContextManager[None]:
     """Inside the block, the policy corrects labels and logits, so its backbone does not check labels."""
-    token = _answered.set(True)
-    try:
-        yield
-    finally:
-        _answered.reset(token)
+    return scoped(_answered, True)
 
 
 def read_images(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, bool]:
@@ -47,7 +43,7 @@ def read_images(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, b
         log-probs with those of the scores in `generate`.
     """
     clean, rows = restored(backbone, input_ids)
-    places = backbone.processing_class.state.marks(clean)
+    places = without_waiting(backbone.processing_class.state.marks(clean), input_ids.device)
     return places, any(row.tail is not None for row in rows)
 
 

@@ -3,25 +3,27 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 import torch
 from transformers.utils import logging
 
+from ..._scoped import scoped
+from ...errors import UnsupportedModelError
 from ...families import VLMFamily
 from ...families.derive_inputs import token_types
 from ...processing.images.processed import ProcessedImage
 from ...processing.state import ProcessingState
-from ..ranks import gradients_awaited, is_sharded
+from ..ranks import gradients_awaited, is_sharded, most
 from ..report import Refused
 from ..transfer import without_waiting
 from .features import encode_images, vision_options
 from .locate import cached_tokens, locate
 from .native_inputs import native_tensors
-from .row_images import RowImages
+from .row_images import Rows
 from .spare_types import without_spare_types
 
 logger = logging.get_logger(__name__)
@@ -41,14 +43,9 @@ PROCESSING_CLASS_FORGOTTEN = (
 _generating: ContextVar[bool] = ContextVar("hf_vlm_rl_generating", default=False)
 
 
-@contextmanager
-def inside_generate() -> Iterator[None]:
+def inside_generate() -> AbstractContextManager[None]:
     """Inside the block, forwards of this thread belong to one `generate`, whose ranks have agreed already."""
-    token = _generating.set(True)
-    try:
-        yield
-    finally:
-        _generating.reset(token)
+    return scoped(_generating, True)
 
 
 def generating() -> bool:
@@ -56,11 +53,11 @@ def generating() -> bool:
     return _generating.get()
 
 
-def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], list[RowImages] | None]:
+def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], Rows | None]:
     """Turn the tickets in a forward's keyword arguments into image features: `locate` and encode.
 
     Returns:
-        Arguments for the stock forward, and the images of each row; None if no ticket tells these.
+        Arguments for the stock forward, and the rows with their images; None if no ticket tells these.
     """
     kwargs, rows = locate(backbone, without_spare_types(backbone, kwargs))
     if rows is not None:
@@ -94,7 +91,7 @@ def _wants_types(backbone: Any) -> bool:
 def model_inputs(
     backbone: Any,
     input_ids: torch.Tensor,
-    rows: Sequence[RowImages],
+    rows: Rows,
     kwargs: dict[str, Any],
     sharded: bool,
 ) -> dict[str, Any]:
@@ -103,7 +100,7 @@ def model_inputs(
     Args:
         backbone: A policy's backbone.
         input_ids: (B, T), with placeholders and no tickets.
-        rows: The images of each row.
+        rows: The rows; token types that are made of them are noted there.
         kwargs: The other arguments of the forward.
         sharded: See `encode_images`.
 
@@ -113,13 +110,14 @@ def model_inputs(
     processing = backbone.processing_class
     state: ProcessingState = processing.state
     inputs: dict[str, Any] = {}
-    tickets = [ticket for row in rows for ticket in row.tickets]
-    family = state.family
+    tickets, family = rows.tickets, state.family
     outputs: dict[str, Any] = {}
     if state.family.native_inputs:
+        if sharded:
+            _check_alike(backbone, len(tickets), input_ids.device)
         if tickets:
             mask, cached = kwargs.get("attention_mask"), cached_tokens(kwargs)
-            inputs |= native_tensors(backbone, input_ids, rows, mask, cached)
+            inputs |= native_tensors(backbone, input_ids, rows.images, mask, cached)
     elif tickets or sharded or gradients_awaited(backbone, backbone.decoder_name):
         options = vision_options(backbone, kwargs)
         outputs, idle = encode_images(backbone, processing, tickets, input_ids.device, sharded, options)
@@ -130,7 +128,7 @@ def model_inputs(
         images = [processing.processed(ticket) for ticket in tickets]
         inputs |= _companions(family, images, input_ids.device)
     if tickets:
-        written = family.grids and any(row.inside for row in rows)
+        written = family.grids and any(row.inside for row in rows.images)
         if written and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
             # The trainer has counted tokens as for text; without positions, the backbone counts in 3D.
             inputs["position_ids"] = None
@@ -138,8 +136,25 @@ def model_inputs(
     if tickets or _wants_types(backbone):
         for name in family.token_types:
             masked = kwargs.get("attention_mask") is not None
-            inputs[name] = _token_types(backbone, name, input_ids, rows, masked)
+            rows.types[name] = _token_types(backbone, name, rows, masked)
+            inputs[name] = without_waiting(rows.types[name], input_ids.device)
     return inputs
+
+
+def _check_alike(backbone: Any, images: int, device: torch.device) -> None:
+    """Refuse what would end in ranks that wait for each other: stock calls this tower as images ask for it.
+
+    Raises:
+        UnsupportedModelError: On all ranks, if their batches have unequal numbers of images.
+    """
+    highest, lowest = most([images, -images], device)
+    if highest != -lowest:
+        raise UnsupportedModelError(
+            f"Got batches with {-lowest} to {highest} images on different ranks. Weights that are spread "
+            f"over ranks (ZeRO-3, FSDP) need equal calls on all ranks, and {type(backbone).__name__} calls "
+            "its vision tower for each image. Expected batches with as many images on every rank: sort the "
+            "rows so, or use ZeRO-2 or DDP, where weights are whole."
+        )
 
 
 def _companions(
@@ -157,13 +172,11 @@ def _companions(
     return companions
 
 
-def _token_types(
-    backbone: Any, name: str, input_ids: torch.Tensor, rows: Sequence[RowImages], masked: bool
-) -> torch.Tensor:
-    """(B, T) kinds of the tokens, for the backbone's argument `name`; `masked`: the batch has a mask."""
-    processing = backbone.processing_class
+def _token_types(backbone: Any, name: str, rows: Rows, masked: bool) -> torch.Tensor:
+    """(B, T), on the host: kinds of the tokens, for the backbone's argument `name`; `masked`: by a mask."""
+    processing, input_ids = backbone.processing_class, rows.copy.ids
     if backbone.family.prefix_attention:
-        types = _prefix_types(input_ids, rows, processing.state.placeholder_id)
+        types = _prefix_types(rows, processing.state.placeholder_id)
         if not masked:
             # Without a mask, tokens see the padding behind their row, and tokenizers give it type 0.
             padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
@@ -180,11 +193,11 @@ def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) ->
     return bool(((positions == counted) | (mask == 0)).all())
 
 
-def _prefix_types(input_ids: torch.Tensor, rows: Sequence[RowImages], placeholder_id: int) -> torch.Tensor:
+def _prefix_types(rows: Rows, placeholder_id: int) -> torch.Tensor:
     """(B, T): 0 for the prompt, whose tokens see each other, 1 for the causal completion."""
-    types = torch.ones_like(input_ids)
-    for row, images in enumerate(rows):
+    types = torch.ones_like(rows.copy.ids)
+    for row, images in enumerate(rows.images):
         if images.tail is not None:
-            last = int((input_ids[row] == placeholder_id).nonzero()[-1])
+            last = int((rows.copy.ids[row] == placeholder_id).nonzero()[-1])
             types[row, : last + 1 + images.tail] = 0
     return types

@@ -4,17 +4,19 @@ Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
 import torch
 
+from ..._scoped import scoped
 from ...errors import ImageError, TicketError
 from ...processing.tickets.beside_ids import unpack
 from ...processing.tickets.in_ids import SETTINGS
-from .row_images import RowImages
+from ..transfer import without_waiting
+from .row_images import HostCopy, RowImages, Rows
 
 CARRIERS = ("pixel_values", "image_grid_thw")
 
@@ -23,17 +25,12 @@ CARRIERS = ("pixel_values", "image_grid_thw")
 _drafting: ContextVar[bool] = ContextVar("hf_vlm_rl_drafting", default=False)
 
 
-@contextmanager
-def drafting() -> Iterator[None]:
+def drafting() -> AbstractContextManager[None]:
     """Inside the block, forwards of this thread do not ask for the tickets of placeholders.
 
     transformers gives the assistant of assisted generation no image; the main model checks all its tokens.
     """
-    token = _drafting.set(True)
-    try:
-        yield
-    finally:
-        _drafting.reset(token)
+    return scoped(_drafting, True)
 
 
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any], cached: int = 0) -> bool:
@@ -61,9 +58,7 @@ def has_pixels(kwargs: Mapping[str, Any]) -> bool:
     return any("pixel_values" in name and value is not None for name, value in kwargs.items())
 
 
-def locate(
-    backbone: Any, kwargs: dict[str, Any], cached: int = 0
-) -> tuple[dict[str, Any], list[RowImages] | None]:
+def locate(backbone: Any, kwargs: dict[str, Any], cached: int = 0) -> tuple[dict[str, Any], Rows | None]:
     """Find the images of each row and put clean ids in place of carried tickets; nothing is encoded.
 
     Args:
@@ -76,7 +71,7 @@ def locate(
             all images or of the new ones alone.
 
     Returns:
-        The arguments without tickets, and the new images of each row; None if no ticket tells these.
+        The arguments without tickets, and the rows with their new images; None if no ticket tells these.
 
     Raises:
         ImageError: If a row has placeholders but no image, or another number of them.
@@ -85,38 +80,44 @@ def locate(
     pixel_values, input_ids = kwargs.get("pixel_values"), kwargs.get("input_ids")
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
-    carried = unpack(pixel_values)
+    copy = HostCopy(kwargs)
+    carried = unpack(copy.carried) if pixel_values is not None else None
     processing = backbone.processing_class
     if carried is None and has_pixels(kwargs):
         if pixel_values is not None or input_ids is None:
             return kwargs, None
         # Native tensors of videos: the gates of sharing refuse these arguments, which the table lacks.
-        _check_no_tickets(processing, input_ids)
-        return kwargs, [RowImages()] * len(input_ids)
+        _check_no_tickets(processing, copy.ids)
+        return kwargs, Rows([RowImages()] * len(input_ids), copy)
     if input_ids is None:
         if carried is not None:
             raise ImageError("Got tickets without input_ids. Pass input_ids, not inputs_embeds.")
         return kwargs, None
+    clean = None
     if carried is not None:
+        ids = copy.ids
         try:
-            rows = _rows_beside(processing, input_ids, carried, cached)
+            images = _rows_beside(processing, ids, carried, cached)
         except ImageError:
             # Digits of tickets written into the ids replaced placeholders, so counting these has to fail.
-            if not _videos_inside(processing, input_ids):
+            if not _videos_inside(processing, ids):
                 raise
             known = processing.image_store.knows
-            input_ids, rows = _rows_inside(processing, input_ids, iter(carried), known)
-            rows = _behind(processing, rows, input_ids, cached)
-        _check_kinds(processing, input_ids[:, cached:], rows)
+            clean, images = _rows_inside(processing, ids, iter(carried), known)
+            ids, images = clean, _behind(processing, images, clean, cached)
+        _check_kinds(processing, ids[:, cached:], images)
     elif tickets_inside(backbone, kwargs, cached):
-        input_ids, rows = _rows_inside(processing, input_ids, iter(()))
-        rows = _behind(processing, rows, input_ids, cached)
+        clean, images = _rows_inside(processing, copy.ids, iter(()))
+        images = _behind(processing, images, clean, cached)
     elif cached_tokens(kwargs):
         return kwargs, None
     else:
-        return kwargs, [RowImages()] * len(input_ids)
+        return kwargs, Rows([RowImages()] * len(input_ids), copy)
     kwargs = {key: value for key, value in kwargs.items() if key not in CARRIERS}
-    return kwargs | {"input_ids": input_ids}, rows
+    if clean is not None:
+        kwargs["input_ids"] = without_waiting(clean, input_ids.device)
+        copy = HostCopy({"input_ids": clean, "attention_mask": copy.mask})
+    return kwargs, Rows(images, copy)
 
 
 def _check_no_tickets(processing: Any, input_ids: torch.Tensor) -> None:
@@ -228,7 +229,7 @@ def _rows_inside(
     beside: Iterator[tuple[int, int | None]],
     known: Callable[[int], bool] | None = None,
 ) -> tuple[torch.Tensor, list[RowImages]]:
-    """Read the tickets written into the ids and restore the placeholders.
+    """Read the tickets written into the ids and restore the placeholders, in ids on the host.
 
     `beside` are carried tickets, for placeholders that have none written behind them. With such tickets,
     `known` must tell whether a ticket exists.
@@ -238,7 +239,7 @@ def _rows_inside(
         try:
             restored, tickets = processing.codec.read(
                 ids,
-                lambda ticket, row=row: _tokens(processing, ticket, row),
+                lambda ticket: processing.processed(ticket).tokens,
                 (ticket for ticket, _ in beside),
                 known,
             )
@@ -255,11 +256,11 @@ def _rows_inside(
             f"Got {unused} images more than the placeholders of {len(rows)} rows take. Pass one image per "
             "placeholder; where a length limit cut images off, set max_length=None (DPO, SFT) or raise it."
         )
-    return torch.tensor(clean, dtype=input_ids.dtype, device=input_ids.device), rows
+    return torch.tensor(clean, dtype=input_ids.dtype), rows
 
 
 def restored(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
-    """Ids (B, T) with placeholders in the place of tickets, and the images of each row.
+    """Ids (B, T), on the host, with placeholders in the place of tickets, and the images of each row.
 
     Raises:
         TicketError: If a ticket is damaged or its image is gone.

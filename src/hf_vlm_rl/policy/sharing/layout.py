@@ -14,6 +14,7 @@ from functools import cached_property
 
 import torch
 
+from ..transfer import upload
 from .tree import TOLL, Edge, cheapest_tree
 
 # The decoder's keyword for the layout of a batch.
@@ -139,7 +140,8 @@ class Layout:
         if device == self.source.device:
             return self
         names = ("source", "target", "positions", "since", "until")
-        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+        tensors = upload([getattr(self, name) for name in names], device)
+        return replace(self, **dict(zip(names, tensors, strict=True)))
 
 
 def find_layout(

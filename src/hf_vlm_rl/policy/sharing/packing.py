@@ -1,5 +1,6 @@
 """What attention and recurrent modules must know about the packed rows of one forward."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import torch
 
 from ..report import Refused
+from ..transfer import upload
 from .layout import Layout, Span
 from .tree import FEWEST
 from .visibility import DenseVisibility, FunctionVisibility, PackedMask, Visibility
@@ -97,7 +99,6 @@ def _runs(layout: Layout) -> Runs:
     steps: dict[tuple[int, ...], list[Span]] = {}
     for span in layout.spans:
         steps.setdefault(_step(span), []).append(span)
-    device = layout.source.device
     place = torch.empty(len(layout.source), dtype=torch.long)
     states: dict[Span, int] = {}
     runs, begin = [], 0
@@ -113,14 +114,22 @@ def _runs(layout: Layout) -> Runs:
         before = torch.tensor([states[span.before] for span in spans if span.before], dtype=torch.long)
         runs.append(
             Run(
-                tokens=tokens.to(device),
-                mask=None if bool(mask.all()) else mask.long().to(device),
-                states=None if step == FIRST else before.to(device),
+                tokens=tokens,
+                mask=None if bool(mask.all()) else mask.long(),
+                states=None if step == FIRST else before,
                 last=step == LAST,
             )
         )
         states.update(zip(spans, range(len(states), len(states) + len(spans)), strict=True))
-    return Runs(tuple(runs), place.to(device))
+    return _on_device(runs, place, layout.source.device)
+
+
+def _on_device(runs: Sequence[Run], place: torch.Tensor, device: torch.device) -> Runs:
+    """The runs with their tensors on a device."""
+    tensors = upload([place, *(each for run in runs for each in (run.tokens, run.mask, run.states))], device)
+    place, *tensors = tensors
+    by_run = zip(runs, tensors[::3], tensors[1::3], tensors[2::3], strict=True)
+    return Runs(tuple(Run(tokens, mask, states, run.last) for run, tokens, mask, states in by_run), place)
 
 
 def _step(span: Span) -> tuple[int, ...]:

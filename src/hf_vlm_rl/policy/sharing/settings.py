@@ -1,11 +1,12 @@
 """Settings of sharing: what the user has chosen, and what this decoder allows."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
+
+from ..._scoped import scoped
 
 Mode = Literal["auto"] | bool
 
@@ -13,14 +14,9 @@ Mode = Literal["auto"] | bool
 _forbidden: ContextVar[str | None] = ContextVar("hf_vlm_rl_forbidden", default=None)
 
 
-@contextmanager
-def forbidden(reason: str | None) -> Iterator[None]:
+def forbidden(reason: str | None) -> AbstractContextManager[None]:
     """Inside the block, forwards of this thread do not share, for this reason; None forbids nothing."""
-    token = _forbidden.set(reason or _forbidden.get())
-    try:
-        yield
-    finally:
-        _forbidden.reset(token)
+    return scoped(_forbidden, reason or _forbidden.get())
 
 
 def forbidden_here() -> str | None:

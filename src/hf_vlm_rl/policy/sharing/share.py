@@ -12,7 +12,7 @@ import torch
 
 from ..arguments import BACKBONE, require_known
 from ..foreign_hooks import foreign_forward, foreign_hook
-from ..images.row_images import RowImages
+from ..images.row_images import RowImages, Rows
 from ..ranks import is_sharded
 from ..report import Refused
 from ..rotary import require_steady
@@ -33,13 +33,13 @@ LAYERS = frozenset(
 IMAGE = (1 << 62) - 1
 
 
-def plan(backbone: Any, kwargs: Mapping[str, Any], rows: Sequence[RowImages]) -> Layout | None:
+def plan(backbone: Any, kwargs: Mapping[str, Any], rows: Rows) -> Layout | None:
     """How the rows of a forward share; None if each is computed by itself. The report then says why.
 
     Args:
         backbone: A policy's backbone.
         kwargs: Its arguments after `resolve`.
-        rows: The images of each row.
+        rows: The rows.
 
     Returns:
         The layout, on the device of the ids.
@@ -74,32 +74,32 @@ def _require_plain_batch(backbone: Any, kwargs: Mapping[str, Any]) -> None:
         raise Refused("the caller passes position_ids without an attention mask")
 
 
-def layout_of(backbone: Any, kwargs: Mapping[str, Any], rows: Sequence[RowImages]) -> Layout:
+def layout_of(backbone: Any, kwargs: Mapping[str, Any], rows: Rows) -> Layout:
     """The layout of a batch, on the CPU.
 
     Args:
         backbone: A policy's backbone.
-        kwargs: `input_ids` (B, T) with clean placeholders, and if there are any: `attention_mask` (B, T),
-            `position_ids`, token types.
-        rows: The images of each row.
+        kwargs: `position_ids` and token types, if there are any.
+        rows: The rows.
 
     Raises:
         Refused: If common prefixes are too short, or the decoder cannot compute them once exactly.
     """
-    settings, ids, mask = backbone.sharing, kwargs["input_ids"], kwargs.get("attention_mask")
+    settings, ids, mask = backbone.sharing, rows.copy.ids, rows.copy.mask
     mask = torch.ones(ids.shape, dtype=torch.bool) if mask is None else mask.cpu().bool()
-    keys, positions = keys_of_rows(backbone, ids, rows), kwargs.get("position_ids")
+    keys, positions = keys_of_rows(backbone, ids, rows.images), kwargs.get("position_ids")
+    positions = None if positions is None else positions.cpu()
     # Without `position_ids`, decoders number the columns, and some use these for more than distances.
-    images = any(row.tickets for row in rows)
+    images = bool(rows.tickets)
     columns = positions is None and not (backbone.family.grids and images)
-    layout = find_layout(keys, mask, _joined(backbone, keys, kwargs), aligned=columns)
+    layout = find_layout(keys, mask, _joined(backbone, keys, {**kwargs, **rows.types}), aligned=columns)
     if layout is None:
         raise Refused("a row has padding in its middle or no token at all")
     if settings.mode == "auto" and layout.saved < WORTHWHILE:
         raise Refused(f"less than {WORTHWHILE:.0%} of the tokens could be saved")
     if not mask.all():
         require_steady(_reach(ids, positions, columns), settings.steady_positions)
-    if positions is not None and not layout.fits(positions.cpu(), mask):
+    if positions is not None and not layout.fits(positions, mask):
         raise Refused("rows with one prompt have different position_ids for it")
     # To look at every module's hooks takes as long as to find the layout, so it comes after cheaper checks.
     require_unwatched(backbone)
@@ -129,13 +129,13 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
 
     Args:
         backbone: A policy's backbone.
-        ids: (B, T), with clean placeholders.
+        ids: (B, T) on the CPU, with clean placeholders.
         rows: The images of each row.
 
     Returns:
-        (B, T) on the CPU: the ids, with a negative number of the image at image tokens.
+        (B, T): the ids, with a negative number of the image at image tokens.
     """
-    keys = ids.cpu().clone()
+    keys = ids.clone()
     places = backbone.processing_class.state.marks(keys)
     for row, images in enumerate(rows):
         numbers = [
@@ -178,7 +178,7 @@ def require_packable(config: Any) -> None:
         raise Refused(f"its {unknown[0]} layers are not known to run on packed rows", lasting=True)
 
 
-def _joined(backbone: Any, keys: torch.Tensor, kwargs: Mapping[str, Any]) -> torch.Tensor:
+def _joined(backbone: Any, keys: torch.Tensor, types_of_names: Mapping[str, Any]) -> torch.Tensor:
     """(B, T) bool on the CPU: tokens before which no prefix may end.
 
     In some models, image tokens see each other in both directions, as do those that begin and end an image,
@@ -186,7 +186,7 @@ def _joined(backbone: Any, keys: torch.Tensor, kwargs: Mapping[str, Any]) -> tor
     """
     together = keys < 0
     for name in backbone.family.token_types:
-        types = kwargs.get(name)
+        types = types_of_names.get(name)
         if types is not None:
             together |= ((types == 0) if backbone.family.prefix_attention else (types != 0)).cpu()
     joined = torch.zeros_like(together)

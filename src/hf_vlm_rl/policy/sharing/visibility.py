@@ -4,7 +4,7 @@ Layers differ: some look back a window only, others see whole images. Their mask
 pairs of tokens that packed attention computes, so no mask of all rows or of the whole sequence is stored.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -139,16 +139,17 @@ class DenseVisibility(Visibility):
             raise Refused(f"the backbone makes an attention mask of shape {tuple(mask.shape)}", lasting=True)
         self._mask = mask[:, 0].expand(rows, -1, -1)
         lengths = {row: span.edge.end for span in layout.spans for row in span.edge.rows}  # last edges win
-        for span in layout.spans:
-            self._check(span.edge, lengths)
+        differ = [differs for span in layout.spans for differs in self._differ(span.edge, lengths)]
+        if differ and bool(torch.stack(differ).any()):  # one question to the device
+            raise Refused("tokens of the common prefix see what follows it")
 
     @property
     def explicit(self) -> bool:
         """Whether stock attention gets a mask: it gets this one."""
         return True
 
-    def _check(self, edge: Edge, lengths: dict[int, int]) -> None:
-        """Refuse an edge whose tokens see other things in other rows, or see what follows the edge."""
+    def _differ(self, edge: Edge, lengths: dict[int, int]) -> Iterator[torch.Tensor]:
+        """() bool: whether tokens of an edge see other things in other rows, or see what follows the edge."""
         first = None
         for row in edge.rows if edge.below else ():
             start = self.layout.starts[row]
@@ -156,8 +157,8 @@ class DenseVisibility(Visibility):
             seen = self._mask[row, tokens, start : start + lengths[row]]
             within, beyond = seen[:, : edge.end], seen[:, edge.end :]
             first = within if first is None else first
-            if bool(sees(beyond).any()) or not torch.equal(within, first):
-                raise Refused("tokens of the common prefix see what follows it")
+            yield sees(beyond).any()
+            yield (within != first).any()
 
     @property
     def causal(self) -> bool:

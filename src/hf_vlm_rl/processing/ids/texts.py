@@ -74,18 +74,30 @@ class TicketTexts:
         An image's other tokens (of its start, its end and its row breaks) are dropped with its placeholders.
         """
         try:
-            clean, tickets = self._processing.codec.read(
-                row, lambda ticket: self._processing.processed(ticket).tokens
-            )
+            clean, places = self.places(row)
         except TicketError:  # a part of a row, which cuts an image
             return [self._processing.codec.erase(row)]
         parts: list[list[int] | str] = []
         position = 0
-        for ticket in tickets:
-            start, stop = self._span(clean, position, ticket)
+        for ticket, start, stop in places:
             parts += [clean[position:start], self._marks.write(self._processing.state.store.source(ticket))]
             position = stop
         return [*parts, clean[position:]]
+
+    def places(self, row: list[int]) -> tuple[list[int], list[tuple[int, int, int]]]:
+        """The clean ids of a row, and each image's ticket with where its tokens begin and end in them.
+
+        Raises:
+            TicketError: If a placeholder belongs to no ticket, or a ticket was damaged or cut.
+        """
+        clean, tickets = self._processing.codec.read(
+            row, lambda ticket: self._processing.processed(ticket).tokens
+        )
+        places, position = [], 0
+        for ticket in tickets:
+            start, position = self._span(clean, position, ticket)
+            places.append((ticket, start, position))
+        return clean, places
 
     def _ids(self, index: int, text: str, special: bool) -> list[int]:
         state = self._processing.state

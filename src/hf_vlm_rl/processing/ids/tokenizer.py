@@ -16,13 +16,14 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from ..._retype import Retyped, overriding, retype
 from ...errors import ImageError, UnsupportedModelError
-from ..callers import calling_trainer, columns_of_images, server_setting
+from ..callers import calling_trainer, columns_of_images
 from ..conversation import fill_images, normalize
 from ..encoded_rows import checked
 from ..images.options import check_options, options_of
 from ..tickets.in_texts import TextTickets
 from .backend import TextBackend
 from .columns import ASKED_OPTIONS, NO_VIDEOS, carry, image_of
+from .fronts import check_servers, check_tools
 from .texts import HOW_TO, TicketTexts
 
 # Arguments for a text with images. Others, such as offsets, are about the text before images are expanded.
@@ -105,7 +106,31 @@ class IdsTokenizer(Retyped, _StockTokenizer):
         Raises:
             ImageError: If images and places for them differ in number, or an image is unusable.
         """
-        return carry(row, self._mark_of, self._processing.state.placeholder)
+        return carry(row, self.mark, self._processing.state.placeholder)
+
+    def mark(self, image: Any) -> str:
+        """The text that stands for an image. A tool that returns it, or a text with it, returns the image.
+
+        Args:
+            image: As in a message block. It is kept on disk.
+
+        Raises:
+            ImageError: If the image is unusable, or asks for an option that the family does not have.
+        """
+        return self._marks.write(self._put(image))
+
+    def without_marks(self, text: str) -> tuple[str, list[Any]]:
+        """A text without its marks, and what these stand for, in order: images, or videos.
+
+        Reward functions of trainers that know only texts get prompts with marks.
+
+        Raises:
+            TicketError: If a mark is damaged, or the store has no image for it.
+        """
+        parts = list(self._marks.split(text))
+        store = self._processing.state.store
+        images = [store.get(part).image for part in parts if isinstance(part, int)]
+        return "".join(part for part in parts if isinstance(part, str)), images
 
     def text_labels(self, input_ids: Sequence[int]) -> list[int]:
         """Labels for training on a whole row: its ids, and -100 at the tokens of images.
@@ -115,6 +140,10 @@ class IdsTokenizer(Retyped, _StockTokenizer):
         """
         codec = self._processing.codec
         return [IGNORED if token in codec.placeholders else token for token in codec.erase(list(input_ids))]
+
+    def places(self, input_ids: Sequence[int]) -> tuple[list[int], list[tuple[int, int, int]]]:
+        """The clean ids of a row of L, and its images' tickets and places; see `TicketTexts.places`."""
+        return self._texts.places(list(input_ids))
 
     def pad(self, encoded_inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """The stock `pad`. Rows of `encode_prompt` are first compared with their checksums."""
@@ -263,9 +292,6 @@ class IdsTokenizer(Retyped, _StockTokenizer):
             )
         return self._put(block["image"])
 
-    def _mark_of(self, image: Any) -> str:
-        return self._marks.write(self._put(image))
-
     def _put(self, image: Any) -> int:
         state, options = self._processing.state, options_of(image)
         check_options(options, state.family, self._processing.native_image_processor)
@@ -312,7 +338,8 @@ class IdsTokenizer(Retyped, _StockTokenizer):
 
         Raises:
             ImageError: If a calling trainer has a column of images.
-            ValueError: If it sends ids to a server.
+            ImportError: If it has tools, and its TRL does not run them with a server.
+            ValueError: If it sends ids to a server that knows nothing of tickets, or its tools would end it.
         """
         trainer = calling_trainer()
         if trainer is None:
@@ -323,13 +350,8 @@ class IdsTokenizer(Retyped, _StockTokenizer):
                 f"{kind} has a dataset with the columns {columns} and a tokenizer, and drops such columns. "
                 f"Expected {HOW_TO}."
             )
-        server = server_setting(trainer)
-        if server is not None:
-            raise ValueError(
-                f"{kind} has {server} set and this tokenizer, and a server knows nothing of tickets in ids. "
-                f"Expected no {server}; with vLLM, GRPOTrainer with processing_class=policy.processing_class "
-                "and rollout_func=vllm_rollout, from hf_vlm_rl.vllm import vllm_rollout."
-            )
+        check_servers(trainer, self._processing.codec.salt, self._processing.state.fronts)
+        check_tools(trainer)
 
 
 def no_text(processing: Any) -> ValueError:

@@ -5,6 +5,7 @@ import errno
 import hashlib
 import os
 import re
+import socket
 import stat
 import tempfile
 import time
@@ -14,11 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 CACHE_VARIABLE = "HF_VLM_RL_CACHE"
+SPILL_VARIABLE = "HF_VLM_RL_SPILL_BYTES"
 DAY = 24 * 3600  # seconds
 SPILL_BYTES = 16 << 30
 # A file in the root of every store. `clean` removes nothing from a folder that lacks it.
 MARKER = "hf_vlm_rl_store"
 TIERS = ("kept", "spilled")
+File = tuple[int, str]  # a key and the kind of its file
 # A folder is named by a file's first two digits; a file that is being written has mkstemp's name.
 _FOLDER = re.compile("[0-9a-f]{2}")
 _BY_HANDLE = os.unlink in os.supports_dir_fd  # not on Windows, where links need an administrator
@@ -51,12 +54,16 @@ class Directory:
 
     Args:
         root: Created where it is missing.
-        spill_bytes: Bound of `spilled/`, in bytes. What was not used for longest goes first.
+        spill_bytes: Bound of `spilled/`, in bytes. What was not used for longest goes first. Default:
+            `$HF_VLM_RL_SPILL_BYTES`, else 16 GiB.
+
+    Raises:
+        ValueError: If `$HF_VLM_RL_SPILL_BYTES` is asked for and no number above 0.
     """
 
-    def __init__(self, root: str | os.PathLike, spill_bytes: int = SPILL_BYTES):
+    def __init__(self, root: str | os.PathLike, spill_bytes: int | None = None):
         self.root = Path(root)
-        self.spill_bytes = spill_bytes
+        self.spill_bytes = _spill_bound() if spill_bytes is None else spill_bytes
         self._spilled_since_sweep = 0
 
     def probe(self) -> None:
@@ -110,10 +117,31 @@ class Directory:
             if not self._is_kept(path):
                 self._bound_spilled(len(content))
 
+    def is_empty(self) -> bool:
+        """Whether it has no file of an image or a note."""
+        return not any(True for tier in TIERS for _ in self._files(tier))
+
     def mark_as_used(self, path: Path) -> None:
         """Let a file be among the last to be removed."""
         with contextlib.suppress(OSError):  # another user's, or swept just now
             os.utime(path)
+
+    @contextlib.contextmanager
+    def locked(self, key: int) -> Iterator[None]:
+        """Inside the block, no other process or thread of this machine is inside one with such a key.
+
+        On Windows and where the file system has no locks, they may be.
+        """
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(ImportError, OSError):
+                import fcntl
+
+                folder = self._path(key, "", "spilled").parent
+                self._make(folder)
+                handle = stack.enter_context(_opened(folder))  # no file that somebody could replace by a link
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                stack.callback(fcntl.flock, handle, fcntl.LOCK_UN)  # a forked child has the handle, too
+            yield
 
     def clean(self, older_than_days: float) -> Cleaned:
         """Remove what no process read or wrote for some time, kept or spilled.
@@ -141,8 +169,7 @@ class Directory:
         return removed
 
     def _path(self, key: int, suffix: str, tier: str) -> Path:
-        hexadecimal = name(key)
-        return self.root / tier / hexadecimal[:2] / (hexadecimal + suffix)
+        return self.root / file_path(key, suffix, tier)
 
     def _is_kept(self, path: Path) -> bool:
         return path.is_relative_to(self.root / "kept")
@@ -242,9 +269,9 @@ class Directory:
             # With `errno`, OSError makes an error of the same class, such as PermissionError.
             raise OSError(
                 error.errno,
-                f"Cannot use the image store: {error.strerror or error}. Expected a directory with free "
-                f"space that this user may read and write; point ${CACHE_VARIABLE} (or image_store=) at one, "
-                "or make room with hf-vlm-rl clean",
+                f"Cannot use the image store: {error.strerror or error}, on {node()}. Expected a "
+                f"directory with free space that this user may read and write; point ${CACHE_VARIABLE} (or "
+                "image_store=) at one, or make room with hf-vlm-rl clean",
                 str(self.root),
             ) from error
 
@@ -258,6 +285,17 @@ def default_directory() -> Path:
     return Path(HF_HOME) / "hf_vlm_rl"
 
 
+def file_path(key: int, suffix: str, tier: str = "kept") -> str:
+    """Where the file of a key is, below the root of a store."""
+    return f"{tier}/{name(key)[:2]}/{name(key)}{suffix}"
+
+
+def node() -> str:
+    """Which process of which machine this is, for messages, such as "rank 1 of host gpu-7"."""
+    rank = os.environ.get("RANK")
+    return f"host {socket.gethostname()}" if rank is None else f"rank {rank} of host {socket.gethostname()}"
+
+
 def content_hash(*parts: bytes) -> int:
     """A signed 64-bit BLAKE2b hash."""
     digest = hashlib.blake2b(digest_size=8)
@@ -269,6 +307,13 @@ def content_hash(*parts: bytes) -> int:
 def name(key: int) -> str:
     """A hash as 16 hexadecimal digits, as it is written in file names and messages."""
     return f"{key & (1 << 64) - 1:016x}"
+
+
+def _spill_bound() -> int:
+    bound = os.environ.get(SPILL_VARIABLE, str(SPILL_BYTES))
+    if not bound.isdecimal() or int(bound) == 0:
+        raise ValueError(f"Got {SPILL_VARIABLE}={bound!r}. Expected a whole number of bytes above 0.")
+    return int(bound)
 
 
 def _entries(folder: str | os.PathLike[str]) -> list[os.DirEntry[str]]:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import torch
-from transformers.image_transforms import convert_to_rgb
 
+from ...compat import stock_rgb
 from ...errors import ImageError
 
 
@@ -57,7 +57,7 @@ def _channels_first(image_processor: Any, image: Any, convert: bool | None) -> n
     try:
         pixels = image_processor.process_image(image, do_convert_rgb=convert)
     except (AttributeError, NotImplementedError):  # older classes convert by this function
-        rgb = convert_to_rgb(image, return_numpy=True) if convert else image
+        rgb = stock_rgb(image) if convert else image
         return np.moveaxis(np.asarray(rgb), -1, 0)
     return pixels.detach().cpu() if isinstance(pixels, torch.Tensor) else pixels
 

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import TicketError
-from .disk import Directory, content_hash, name
+from .checked_files import CheckedFiles
+from .disk import content_hash, name
+from .kinds import PROMPT
 from .stored import RowNote, as_json
-
-PROMPT = ".prompt.json"
 
 
 class TextPrompts:
@@ -23,11 +23,11 @@ class TextPrompts:
     Memory holds two hashes of each prompt; what was noted stays in the prompt's file.
 
     Args:
-        disk: Where notes live.
+        files: Where notes live.
     """
 
-    def __init__(self, disk: Directory):
-        self._disk = disk
+    def __init__(self, files: CheckedFiles):
+        self._files = files
         self.forget()
 
     def forget(self) -> None:
@@ -52,7 +52,7 @@ class TextPrompts:
         content = {"salt": salt, "ids": list(ids), "columns": dict(note.columns), "prompt": note.prompt}
         text = as_json(content)
         key = content_hash(text)
-        self._disk.write(key, PROMPT, text, keep=True)
+        self._files.write_text(key, PROMPT, text, keep=True)
         return key
 
     def remember(self, salt: int, ids: Sequence[int], key: int) -> bool:
@@ -86,6 +86,10 @@ class TextPrompts:
             )
         return True
 
+    def has(self, key: int) -> bool:
+        """Whether there is a note of this key."""
+        return self._content(key) is not None
+
     def find(self, salt: int, ids: Sequence[int]) -> tuple[int, RowNote] | None:
         """The longest remembered prompt that a row without images begins with.
 
@@ -110,12 +114,8 @@ class TextPrompts:
         return None
 
     def _content(self, key: int) -> dict[str, Any] | None:
-        text = self._disk.read(key, PROMPT)
-        if text is not None and content_hash(text) != key:
-            raise TicketError(
-                f"{self._disk.find(key, PROMPT)} does not hold what key {name(key)} stands for. Encode the "
-                "row again, which writes the file anew."
-            )
+        self._files.bring(key, PROMPT)
+        text = self._files.read_text(key, PROMPT)
         return None if text is None else json.loads(text)
 
 

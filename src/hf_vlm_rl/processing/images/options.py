@@ -105,7 +105,8 @@ def check_options(options: Mapping[str, Any], family: VLMFamily, image_processor
     if unknown:
         raise ImageError(
             f"got {', '.join(map(repr, unknown))} beside an image. An image of a {family.model_type} model "
-            f"takes {', '.join(allowed) or 'no options'}; remove the others."
+            f"takes {', '.join(allowed) or 'no options'}; remove the others. "
+            "The image itself stands under 'image', 'path', 'url' or 'bytes'."
         )
     resized = [name for name in _RESIZED if name in options]
     if resized and (len(resized) == 1 or len(options) > 2):

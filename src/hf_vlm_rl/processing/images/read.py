@@ -14,7 +14,7 @@ import PIL.ImageOps
 from ...errors import ImageError
 from .fetch import fetch
 from .formats import FORMATS, is_foreign, open_image
-from .reference import ACCEPTED, is_stored, is_url, parse, payload
+from .reference import is_stored, is_url, parse, payload
 
 CHANNELS = (1, 3, 4)
 PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
@@ -22,8 +22,8 @@ PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
 MAX_IMAGE_PIXELS = (256 << 20) // 3
 
 
-def on_white(image: Any) -> PIL.Image.Image:
-    """Convert an image to RGB as transformers does outside of any model: it lays transparency on white.
+def by_transformers(image: Any) -> PIL.Image.Image:
+    """Convert an image to RGB as transformers does outside of any model: on white (5.20 drops transparency).
 
     Args:
         image: A PIL image, or a numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in
@@ -36,12 +36,12 @@ def on_white(image: Any) -> PIL.Image.Image:
         image = _from_array(image)
     if image.mode == "RGB" and "transparency" not in image.info:
         return image.copy()
-    from transformers.image_transforms import convert_to_rgb  # takes seconds to import
+    from ...compat import stock_rgb  # takes seconds to import
 
-    return PIL.Image.fromarray(np.asarray(convert_to_rgb(image, return_numpy=True)))
+    return PIL.Image.fromarray(np.asarray(stock_rgb(image)))
 
 
-def load_rgb(image: Any, to_rgb: Callable[[Any], PIL.Image.Image] = on_white) -> PIL.Image.Image:
+def load_rgb(image: Any, to_rgb: Callable[[Any], PIL.Image.Image] = by_transformers) -> PIL.Image.Image:
     """Decode `image` and convert it to RGB.
 
     A file is read as transformers' `load_image` reads it: turned as its EXIF orientation says, and converted
@@ -159,7 +159,7 @@ def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
     except Exception as error:  # as in `load_rgb`
         why = str(error).partition(" <")[0]  # PIL names our buffer, whose address says nothing
         raise ImageError(
-            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({why}). Expected {ACCEPTED}, "
+            f"{name or f'{len(data)} bytes'}: not an image that PIL can read ({why}). Expected an image "
             f"encoded as one of {', '.join(FORMATS)}."
         ) from error
 

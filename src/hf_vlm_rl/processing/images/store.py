@@ -7,29 +7,28 @@ processes of the machine share, under its content hash and atomically.
 """
 
 import contextlib
-import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
 import PIL.Image
 
 from ...errors import TicketError
-from .disk import CACHE_VARIABLE, SPILL_BYTES, Cleaned, Directory, content_hash, default_directory, name
-from .formats import open_image
-from .hashes import collision, image_digest, image_ticket
+from .checked_files import CheckedFiles
+from .disk import Cleaned, Directory, content_hash, default_directory, name
+from .hashes import collision, image_ticket
+from .kinds import IMAGE, NOTE, VIDEO
 from .lru import ByteBoundedCache
 from .notes import TextPrompts
+from .origin import ORIGIN_VARIABLE, Origin
 from .stored import RowNote, StoredImage, StoredVideo, as_json
 
 GIB = 1 << 30
 # Notes are small beside images; a thousand rows with long prompts are some megabytes.
 NOTES_BYTES = GIB // 4
-VIDEO = ".video.json"
-# SHA-256 hashes of the images in eighty thousand files, which this process has read or written.
-VERIFIED_BYTES, VERIFIED_EACH = 16 << 20, 200
 
 
 class ImageStore:
@@ -42,10 +41,15 @@ class ImageStore:
         memory_bytes: Bound of the memory tier, in bytes of decoded RGB. Least recently used images
             beyond it move to disk.
         spill_bytes: Bound of what was moved to disk, in bytes. The oldest go first. Images
-            kept by `encode_prompt` do not count; `clean` removes them.
+            kept by `encode_prompt` do not count; `clean` removes them. Default: `$HF_VLM_RL_SPILL_BYTES`,
+            else 16 GiB.
+        origin: Where to fetch, once for each machine, what `directory` lacks: a folder that all machines see,
+            or an address that `fsspec` reads, such as `hf://buckets/user/images`. `push_images` fills it, and
+            the directory of another store is one. Default: `$HF_VLM_RL_ORIGIN`, else there is none.
 
     Attributes:
         disk: The directory.
+        files: What is in it, each compared with its ticket.
         text_prompts: Notes about prompts without an image.
     """
 
@@ -53,23 +57,27 @@ class ImageStore:
         self,
         directory: str | os.PathLike | None = None,
         memory_bytes: int = 1 * GIB,
-        spill_bytes: int = SPILL_BYTES,
+        spill_bytes: int | None = None,
+        origin: str | os.PathLike | None = None,
     ):
-        self._open(default_directory() if directory is None else directory, memory_bytes, spill_bytes)
+        directory = default_directory() if directory is None else directory
+        self._open(directory, memory_bytes, spill_bytes, None if origin is None else os.fspath(origin))
         self._owner: int | None = os.getpid()
         self.disk.probe()
 
-    def _open(self, directory: str | os.PathLike, memory_bytes: int, spill_bytes: int) -> None:
+    def _open(
+        self, directory: str | os.PathLike, memory_bytes: int, spill_bytes: int | None, origin: str | None
+    ) -> None:
+        self._spill_bytes, self._origin = spill_bytes, origin
+        url = os.environ.get(ORIGIN_VARIABLE) if origin is None else origin
         self.disk = Directory(directory, spill_bytes)
-        self.text_prompts = TextPrompts(self.disk)
+        self.files = CheckedFiles(self.disk, Origin(url) if url else None)
+        self.text_prompts = TextPrompts(self.files)
         self._images: ByteBoundedCache[int, PIL.Image.Image] = ByteBoundedCache(
-            memory_bytes, _rgb_bytes, self._write_image
+            memory_bytes, _rgb_bytes, self.files.write_image
         )
         self._notes: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_note)
         self._videos: ByteBoundedCache[int, bytes] = ByteBoundedCache(NOTES_BYTES, len, self._write_video)
-        self._verified: ByteBoundedCache[int, bytes] = ByteBoundedCache(
-            VERIFIED_BYTES, lambda _: VERIFIED_EACH
-        )
 
     # A store is one shared service: copies of a policy keep using it, workers get an empty memory
     # tier over the same directory.
@@ -83,7 +91,9 @@ class ImageStore:
         return {
             "directory": self.directory,
             "memory_bytes": self.memory_bytes,
-            "spill_bytes": self.spill_bytes,
+            # What the environment says is not part of a dataset's hash.
+            "spill_bytes": self._spill_bytes,
+            "origin": self._origin,
         }
 
     def __setstate__(self, state: dict) -> None:
@@ -129,19 +139,25 @@ class ImageStore:
         ticket = content_hash(b"video", text)
         self._videos.put(ticket, text)
         if self._others_read():
-            self._write_video(ticket, text)
+            with self._else_in_memory():
+                self._write_video(ticket, text)
         return _video(ticket, text)
 
     def knows(self, ticket: int) -> bool:
         """Whether this store has made or seen a ticket; its image may have gone from memory and disk."""
         held = ticket in self._images or ticket in self._videos or ticket in self._notes
-        return held or any(self.disk.find(ticket, suffix) is not None for suffix in (".json", VIDEO, ".png"))
+        return held or self.files.bring(ticket, NOTE, VIDEO, IMAGE)
 
     def holds(self, video: StoredVideo) -> bool:
         """Whether all frames of a video are still in memory or on disk."""
-        return all(
-            frame in self._images or self.disk.find(frame, ".png") is not None for frame in video.frames
-        )
+        return all(frame in self._images or self.files.bring(frame, IMAGE) for frame in video.frames)
+
+    def is_whole(self, ticket: int) -> bool:
+        """Whether `get` will find a ticket's note and image, of which nothing is read but the note."""
+        note = self._note(ticket)
+        image = ticket if note is None else note["image"]
+        held = image in self._images or image in self._videos
+        return held or self.files.bring(image, IMAGE, VIDEO)
 
     def frame(self, ticket: int) -> PIL.Image.Image:
         """A frame of a `StoredVideo`.
@@ -176,7 +192,8 @@ class ImageStore:
         Raises:
             TicketError: If `options`, `columns` or `prompt` cannot be written as JSON; or if the store has
                 another image of the same ticket, which happens only if somebody searched for one.
-            OSError: If this or an older image has to be written and cannot be; no image is lost then.
+            OSError: If this or an older image has to be written and cannot be; no image is lost then. A rank
+                that has room in memory goes on with a warning instead, unless `keep`.
         """
         shared = keep or self._others_read()
         if isinstance(image, StoredVideo):
@@ -187,7 +204,7 @@ class ImageStore:
             ticket = image_ticket(image)
             if ticket not in self._images:
                 with contextlib.suppress(OSError):  # the store's files cannot be read
-                    self._is_whole(ticket, image)
+                    self.files.is_whole(ticket, image)
                 image = image.copy()  # the caller may change its own later
                 image.info = {}  # profiles and transparency of the file that it came from
             held = self._images.put(ticket, image)
@@ -195,7 +212,8 @@ class ImageStore:
                 raise collision(ticket)
             image = held
             if shared:
-                self._write_image(ticket, image, keep)
+                with self._else_in_memory(keep):
+                    self.files.write_image(ticket, image, keep)
         if not options and not columns and tail is None and prompt is None:
             return ticket
         note = {
@@ -211,7 +229,7 @@ class ImageStore:
         """The image or video of a ticket.
 
         Raises:
-            TicketError: If neither memory nor the directory has it, or the file is damaged.
+            TicketError: If neither memory nor the directory nor the origin has it, or the file is damaged.
         """
         note = self._note(ticket)
         if note is None:
@@ -230,6 +248,19 @@ class ImageStore:
         if not note["options"]:
             return note["image"]
         return self._add_note(note | {"columns": {}, "tail": None, "prompt": None})
+
+    def files_of(self, ticket: int) -> list[tuple[int, str]]:
+        """Ticket and kind of each file that a ticket needs on another machine.
+
+        Raises:
+            TicketError: As `get`.
+        """
+        note = self._note(ticket)
+        content = self._content(ticket if note is None else note["image"])
+        own = [] if note is None else [(ticket, NOTE)]
+        if isinstance(content, StoredVideo):
+            return [*own, (content.ticket, VIDEO), *((frame, IMAGE) for frame in content.frames)]
+        return [*own, (image_ticket(content), IMAGE)]
 
     def row(self, ticket: int) -> RowNote:
         """What `encode_prompt` noted with a ticket."""
@@ -252,7 +283,8 @@ class ImageStore:
         if self._notes.get(alias) not in (None, text):
             raise collision(alias)
         if shared:
-            self._write_note(alias, text, keep)
+            with self._else_in_memory(keep):
+                self._write_note(alias, text, keep)
         self._notes.put(alias, text)
         return alias
 
@@ -260,110 +292,60 @@ class ImageStore:
         if ticket in self._images or ticket in self._videos:
             return None
         text = self._notes.get(ticket)
-        if text is None and (text := self._read_text(ticket, b"note", ".json")) is not None:
-            self._notes.put(ticket, text)
+        if text is None:
+            self.files.bring(ticket, NOTE, IMAGE, VIDEO)
+            if (text := self.files.read_text(ticket, NOTE)) is not None:
+                self._notes.put(ticket, text)
         return None if text is None else json.loads(text)
 
     def _content(self, ticket: int) -> PIL.Image.Image | StoredVideo:
         text = self._videos.get(ticket)
         if text is None and ticket not in self._images:
-            text = self._read_text(ticket, b"video", VIDEO)
+            self.files.bring(ticket, IMAGE, VIDEO)
+            text = self.files.read_text(ticket, VIDEO)
             if text is not None:
                 self._videos.put(ticket, text)
         return self._image(ticket) if text is None else _video(ticket, text)
 
-    def _read_text(self, ticket: int, kind: bytes, suffix: str) -> bytes | None:
-        text = self.disk.read(ticket, suffix)
-        if text is not None and content_hash(kind, text) != ticket:
-            raise TicketError(
-                f"{self.disk.find(ticket, suffix)} does not hold what ticket {name(ticket)} stands for. "
-                "Encode the row again, which writes the file anew."
-            )
-        return text
-
     def _keep_video(self, video: StoredVideo) -> None:
         for frame in dict.fromkeys(video.frames):
-            self._write_image(frame, self._image(frame), keep=True)
-        text = self._videos.get(video.ticket) or self.disk.read(video.ticket, VIDEO)
+            self.files.write_image(frame, self._image(frame), keep=True)
+        text = self._videos.get(video.ticket) or self.files.read_text(video.ticket, VIDEO)
         if text is None:
             raise TicketError(f"The video of ticket {name(video.ticket)} was deleted. Encode the row again.")
         self._write_video(video.ticket, text, keep=True)
 
     def _write_video(self, ticket: int, text: bytes, keep: bool = False) -> None:
-        self._write_text(ticket, b"video", VIDEO, text, keep)
+        self.files.write_text(ticket, VIDEO, text, keep)
 
     def _image(self, ticket: int) -> PIL.Image.Image:
         image = self._images.get(ticket)
         if image is None:
-            image = self._images.put(ticket, self._read_image(ticket))
+            self.files.bring(ticket, IMAGE)
+            image = self._images.put(ticket, self.files.read_image(ticket))
         return image
-
-    def _read_image(self, ticket: int) -> PIL.Image.Image:
-        content = self.disk.read(ticket, ".png")
-        if content is None:
-            raise TicketError(
-                f"No image for ticket {name(ticket)}: it is neither in memory nor in "
-                f"{self.directory}. Expected the store that made the ticket; point ${CACHE_VARIABLE} "
-                "(or image_store=) at the same directory, or encode the dataset again."
-            )
-        self._verified.discard(ticket)
-        try:
-            with open_image(io.BytesIO(content)) as opened:
-                image = opened.convert("RGB")
-        except (OSError, SyntaxError, ValueError) as error:
-            raise self._damaged(ticket, "is cut off or no image") from error
-        if image_ticket(image) != ticket:
-            raise self._damaged(ticket, "holds another image than its name says")
-        image.info = {}
-        self._verified.put(ticket, image_digest(image))
-        return image
-
-    def _damaged(self, ticket: int, how: str) -> TicketError:
-        return TicketError(
-            f"{self.disk.find(ticket, '.png')} {how}. Encode the row again, which writes the file anew."
-        )
 
     def _others_read(self) -> bool:
         # A worker's tickets are resolved by its parent; a rank's, possibly by another rank.
         return os.getpid() != self._owner or int(os.environ.get("WORLD_SIZE", "1")) > 1
 
+    @contextlib.contextmanager
+    def _else_in_memory(self, keep: bool = False) -> Iterator[None]:
+        """Let a rank go on whose disk refuses what its memory has; a worker's memory ends with it."""
+        try:
+            yield
+        except OSError as error:
+            if keep or os.getpid() != self._owner:
+                raise
+            warnings.warn(
+                f"{error}. The images of this process stay in its memory, where no other process finds "
+                f"them, and the run ends with an error beyond {self.memory_bytes / GIB:g} GiB of them "
+                "(ImageStore(memory_bytes=...)).",
+                stacklevel=4,
+            )
+
     def _write_note(self, alias: int, text: bytes, keep: bool = False) -> None:
-        self._write_text(alias, b"note", ".json", text, keep)
-
-    def _write_text(self, ticket: int, kind: bytes, suffix: str, text: bytes, keep: bool) -> None:
-        there = self.disk.read(ticket, suffix)
-        if there is not None and there != text and content_hash(kind, there) == ticket:  # else it is damaged
-            raise collision(ticket)
-        self.disk.write(ticket, suffix, text, keep)
-
-    def _write_image(self, ticket: int, image: PIL.Image.Image, keep: bool = False) -> None:
-        path = self.disk.find(ticket, ".png", keep)
-        if path is not None and self._is_whole(ticket, image):
-            self.disk.mark_as_used(path)
-            return
-        content = io.BytesIO()
-        # Level 1: lossless, and several times faster to write than PIL's default.
-        image.save(content, format="PNG", compress_level=1)
-        self.disk.write(ticket, ".png", content.getvalue(), keep)
-        self._verified.put(ticket, image_digest(image))
-
-    def _is_whole(self, ticket: int, image: PIL.Image.Image) -> bool:
-        """Whether the file of a ticket holds `image`; a process reads each file once.
-
-        Raises:
-            TicketError: If it holds another image of this ticket.
-        """
-        held = self._verified.get(ticket)
-        if held is None:
-            if self.disk.find(ticket, ".png") is None:
-                return False
-            try:
-                held = image_digest(self._read_image(ticket))
-            except TicketError:  # damaged
-                return False
-        if held != image_digest(image):
-            raise collision(ticket)
-        return True
+        self.files.write_text(alias, NOTE, text, keep)
 
 
 def _video(ticket: int, text: bytes) -> StoredVideo:

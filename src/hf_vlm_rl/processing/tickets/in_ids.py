@@ -156,12 +156,11 @@ class TicketCodec:
 
     def erase(self, ids: Sequence[int]) -> list[int]:
         """The row with every readable ticket turned back into placeholders, for display."""
-        clean = list(ids)
-        position = 0
-        while (anchor := self._anchor(clean, position)) is not None:
-            self._take(clean, anchor)
-            position = anchor + 1
-        return clean
+        return self._erased(ids)[0]
+
+    def candidates(self, ids: Sequence[int]) -> list[int]:
+        """The tickets of a row in order, and what text behind an image may spell by chance."""
+        return self._erased(ids)[1]
 
     def has_ticket(self, ids: Sequence[int], known: Callable[[int], bool]) -> bool:
         """Whether a row holds a ticket that exists; text behind a placeholder may look like one."""
@@ -171,6 +170,15 @@ class TicketCodec:
             for place, token in enumerate(ids)
             if token in self.placeholders
         )
+
+    def _erased(self, ids: Sequence[int]) -> tuple[list[int], list[int]]:
+        clean, tickets = list(ids), list[int]()
+        position = 0
+        while (anchor := self._anchor(clean, position)) is not None:
+            if (ticket := self._take(clean, anchor)) is not None:
+                tickets.append(ticket)
+            position = anchor + 1
+        return clean, tickets
 
     def _anchor(self, row: list[int], start: int) -> int | None:
         """Where the next placeholder of an image or a video is."""

@@ -23,14 +23,17 @@ def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any])
     A `logit_bias` that the user gives is kept.
 
     Raises:
-        ValueError: If the user asks for several log-probs a token.
+        ValueError: If the user asks for several log-probs a token, or `logit_bias` has no numbers.
     """
     if given.get("logprobs") or given.get("logprob_token_ids"):
         raise ValueError(
             f"generation_kwargs asks vLLM for log-probs: {dict(given)}. vllm_rollout asks for those of the "
             "placeholders, and vLLM takes one request. Remove logprobs and logprob_token_ids."
         )
-    bias = {int(token): value for token, value in (given.get("logit_bias") or {}).items()}
+    try:
+        bias = {int(token): float(value) for token, value in (given.get("logit_bias") or {}).items()}
+    except (AttributeError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"Got logit_bias={given['logit_bias']!r}. Expected ids with numbers.") from error
     # A server counts the sampled token among those it was asked for, and leaves the last of these out.
     last = next(token for token in itertools.count() if token not in placeholder_ids)
     asked = [*placeholder_ids, last]

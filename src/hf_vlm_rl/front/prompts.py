@@ -1,7 +1,8 @@
 """A prompt as a trainer and as vLLM take it, and whether both are the same prompt.
 
 A trainer takes ids in which each image has as many placeholders as it has features. vLLM takes ids with one
-placeholder for each image, and the images, and expands the placeholders itself.
+placeholder for each image, and the images, and expands the placeholders itself. It would expand a whole run
+once more, and answer another prompt without a word.
 """
 
 import itertools
@@ -11,8 +12,9 @@ from typing import Any
 
 import PIL.Image
 
-from ..errors import ImageError
+from ..errors import ImageError, TicketError, UnsupportedModelError
 from ..processing.conversation import has_video
+from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.images.options import unmarked
 from ..processing.images.stored import StoredImage, StoredVideo
 from ..processing.tickets.beside_ids import unpack
@@ -33,7 +35,7 @@ class EnginePrompt:
         short_ids: As the engine takes it; one placeholder an image.
         images: Upright RGB images, in the order of their placeholders.
         lengths: Placeholders of each image in `ids`.
-        carried: Each image's ticket, as `carriers.pack` takes it.
+        carried: Each image's ticket, as `beside_ids.pack` takes it.
     """
 
     ids: list[int]
@@ -54,6 +56,37 @@ def encode_prompts(
         ImageError: If an image cannot be used, or has options of its own. The message names the row.
     """
     return [_encode(processing, row, prompt, template) for row, prompt in enumerate(prompts)]
+
+
+def read_prompt(tokenizer: IdsTokenizer, row: int, ids: Sequence[int]) -> EnginePrompt:
+    """The prompt of a row of ids with tickets inside, as `policy.tokenizer` makes them.
+
+    Raises:
+        ImageError: If an image has options of its own, or is a video's. The message names the row.
+        TicketError: If a ticket is damaged, cut or unknown.
+    """
+    processing, row_ids = tokenizer.processing_class, list(ids)
+    if not any(token in processing.codec.placeholders for token in row_ids):
+        return EnginePrompt(row_ids, row_ids)
+    try:
+        clean, places = tokenizer.places(row_ids)
+        images = tuple(_image(processing.image_store.get(ticket)) for ticket, _, _ in places)
+    except ImageError as error:
+        raise error.at_row(row) from error
+    except TicketError as error:
+        raise TicketError(f"Row {row}: {error}") from error
+    written = processing.tokenizer(processing.state.placeholder, add_special_tokens=False)["input_ids"]
+    short_ids, position = list[int](), 0
+    for _, start, stop in places:
+        short_ids += [*clean[position:start], *written]
+        position = stop
+    return EnginePrompt(
+        ids=clean,
+        short_ids=[*short_ids, *clean[position:]],
+        images=images,
+        lengths=tuple(processing.processed(ticket).tokens for ticket, _, _ in places),
+        carried=tuple((ticket, None) for ticket, _, _ in places),
+    )
 
 
 def _encode(
@@ -105,29 +138,34 @@ def _tokenize(processing: VLMTokenizer, text: str) -> list[int]:
     return processing.tokenizer(text, add_special_tokens=not written)["input_ids"]
 
 
-def check_same_prompts(
-    processing: VLMTokenizer, prompts: Sequence[EnginePrompt], seen: Sequence[Sequence[int]]
+def check_same_prompt(
+    processing: VLMTokenizer, prompt: EnginePrompt, seen: Sequence[int] | None, row: int
 ) -> None:
-    """Compare the prompts as an engine expanded them with those that the trainer will score, token by token.
+    """Compare a prompt as an engine expanded it with that which the trainer will score, token by token.
 
     Raises:
         ImageError: If a token differs. The message names the row.
+        UnsupportedModelError: If the engine did not say what it saw.
     """
-    for row, (prompt, ids) in enumerate(zip(prompts, seen, strict=True)):
-        if list(ids) == prompt.ids:
-            continue
-        pairs = itertools.zip_longest(prompt.ids, ids)
-        at, (own, other) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
-        placeholder = processing.state.placeholder_id
-        raise ImageError(
-            f"vLLM saw another prompt than the policy: {len(ids)} tokens, {list(ids).count(placeholder)} of "
-            f"images, against {len(prompt.ids)} and {prompt.ids.count(placeholder)}; they differ first at "
-            f"token {at}: {_named(processing, other)} against {_named(processing, own)}. Expected the same "
-            "tokens. Give both the same processor: save the policy's processing class into the checkpoint "
-            "that vLLM loads, or start the server with its --mm-processor-kwargs. If it is the same, this "
-            "family is not served by vLLM as transformers has it: set use_vllm=False.",
-            row,
+    if seen is None:
+        raise UnsupportedModelError(
+            f"Row {row}: vLLM did not say which prompt it saw. Expected `prompt_token_ids`, which 0.28 and "
+            "newer return."
         )
+    if list(seen) == prompt.ids:
+        return
+    pairs = itertools.zip_longest(prompt.ids, seen)
+    at, (own, other) = next((at, pair) for at, pair in enumerate(pairs) if pair[0] != pair[1])
+    placeholder = processing.state.placeholder_id
+    raise ImageError(
+        f"vLLM saw another prompt than the policy: {len(seen)} tokens, {list(seen).count(placeholder)} of "
+        f"images, against {len(prompt.ids)} and {prompt.ids.count(placeholder)}; they differ first at "
+        f"token {at}: {_named(processing, other)} against {_named(processing, own)}. Expected the same "
+        "tokens. Give both the same processor: save the policy's processing class into the checkpoint "
+        "that vLLM loads, or start the server with its --mm-processor-kwargs. If it is the same, this "
+        "family is not served by vLLM as transformers has it: set use_vllm=False.",
+        row,
+    )
 
 
 def _named(processing: VLMTokenizer, token: int | None) -> str:

@@ -1,0 +1,51 @@
+"""`hf-vlm-rl vllm-front`: a front for vLLM servers, for trainers that load their model themselves."""
+
+import argparse
+import os
+import signal
+import sys
+import threading
+
+from .arguments import add_revision, add_trust, at_least, hub_arguments
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of `vllm-front`."""
+    parser.add_argument("model", help="Hub id or directory of the policy, or of its base")
+    parser.add_argument(
+        "--server",
+        action="append",
+        required=True,
+        metavar="URL",
+        help="address of a `vllm serve`, as http://gpu:8000; several share the requests",
+    )
+    parser.add_argument("--store", help="directory of the trainer's images (default: $HF_VLM_RL_CACHE)")
+    add_revision(parser)
+    add_trust(parser)
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="where to listen; other machines need $HF_VLM_RL_FRONT_TOKEN"
+    )
+    parser.add_argument("--port", type=at_least(0), default=8100, help="0: any that is free (default: 8100)")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Answer trainers that send ids with tickets, by asking vLLM servers with the images.
+
+    Give its address to a trainer in the place of the server's. It runs where the trainer runs, whose images
+    it reads from disk. `policy.serving` is the same inside a script, and compares log-probs besides. Needs
+    the extra `vllm`. Reads $HF_VLM_RL_FRONT_TOKEN, what requests have to bring, and $VLLM_API_KEY.
+    """
+    from ..front.serving import TOKEN, serving
+    from ..loading.auto import AutoVLMPolicy
+    from ..processing.images.store import ImageStore
+
+    store = ImageStore(options.store) if options.store else None
+    tokenizer = AutoVLMPolicy.tokenizer(options.model, image_store=store, **hub_arguments(options))
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    listening = {"host": options.host, "port": options.port, "token": os.environ.get(TOKEN)}
+    with serving(tokenizer, options.server, **listening) as url:
+        sys.stdout.write(f"{url} asks {', '.join(options.server)} for {options.model}\n")
+        sys.stdout.flush()
+        stopped.wait()

@@ -1,0 +1,281 @@
+"""What is wrong with a dataset, all at once, before a run is started."""
+
+import base64
+import itertools
+import json
+import os
+from collections import Counter as Tally
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Unpack
+
+import numpy as np
+from datasets.utils import tqdm
+
+from ..errors import DataError, ImageError
+from ..processing.images.reference import Reference, is_url
+from .any_file import parts_of
+from .check_page import MOST, ShownRow, save_page
+from .image_facts import ImageFacts, digest_of, image_facts
+from .lengths.row_tokens import RowTokens
+from .lengths.stand_in import Counter
+from .passes.column_types import Columns
+from .passes.first_pass import SOURCE, Part
+from .passes.json_file import Record
+from .passes.options import LoadOptions, Options
+
+BATCH = 256  # rows
+THREADS = 8
+SAID = {"prompt", "completion", "chosen", "rejected", "answer", "solution"}
+NOTES = ("rotated", "copy")  # which leave a row as it is
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about a row.
+
+    Attributes:
+        kind: "row" (it cannot be read), "missing", "unreadable", "huge" or "truncated" (an image),
+            "duplicate" (images, prompt and answers of an earlier row), "rotated" (by EXIF) or "copy" (an
+            image with the bytes of another file). The last two are notes: the row can be used.
+        place: File with line, index, row or sample.
+        image: Path of the image; "" for the row as a whole and for stored bytes without a name.
+        reason: What is wrong.
+    """
+
+    kind: str
+    place: str
+    image: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.place}: {self.image}{': ' if self.image else ''}{self.reason}"
+
+
+@dataclass
+class DataReport:
+    """What `check_data` found; `str()` of it is a list.
+
+    Attributes:
+        findings: In the order of the rows.
+        rows: Number of rows.
+        clean: Number of rows that can be used.
+        images: Number of different images that were decoded.
+        unseen: Number of images at http(s) addresses, which are not fetched.
+        tokens: Of the prompts of clean rows, in order, if a processing class was given.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    rows: int = 0
+    clean: int = 0
+    images: int = 0
+    unseen: int = 0
+    tokens: list[int] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lines = [str(finding) for finding in self.findings]
+        kinds = Tally(finding.kind for finding in self.findings)
+        counted = ", ".join(f"{number} {kind}" for kind, number in kinds.items()) or "nothing"
+        lines.append(
+            f"{self.clean} of {self.rows} rows can be used; {self.images} images decoded; found: {counted}"
+        )
+        if self.unseen:
+            lines.append(f"{self.unseen} images at http(s) addresses were not fetched")
+        if self.tokens:
+            lines.append(
+                "tokens of a prompt: {:.0f} at the median, {:.0f} at 95 %, {:.0f} at most".format(
+                    *np.percentile(self.tokens, (50, 95, 100))
+                )
+            )
+        return "\n".join(lines)
+
+
+def check_data(
+    source: str | os.PathLike,
+    *,
+    split: str = "train",
+    question: str | None = None,
+    image_folder: str | os.PathLike | None = None,
+    num_proc: int | None = None,
+    processing_class: Any = None,
+    write: str | os.PathLike | None = None,
+    page: str | os.PathLike | None = None,
+    **options: Unpack[LoadOptions],
+) -> DataReport:
+    """Read every row and decode every image, and list what is wrong, with file and line.
+
+    Args:
+        source: What `load_any` reads; `split`, `question` and `image_folder` are its own.
+        split: Of a saved dataset, a folder or a dataset on the Hub.
+        question: For a folder that has a folder of images for each class.
+        image_folder: Paths of images are relative to it.
+        num_proc: Processes that decode. Default: none but this one, with 8 threads.
+        processing_class: A policy's; counts the tokens of each prompt, images included.
+        write: A file for the rows that can be used, in JSON Lines: messages, images as absolute paths (those
+            without a file as `data:` URLs), and every other field. `load_any` reads it.
+        page: A file for a page with pictures of up to 200 rows, those with findings first.
+        **options: As for `load_any`. `on_error`, `check_images` and `verify_images` make no difference here.
+
+    Raises:
+        DataError: If the source cannot be read at all, or a row to write holds what JSON has no form for.
+        ValueError: If an argument is out of range.
+    """
+    if num_proc is not None and num_proc < 1:
+        raise ValueError(f"Got {num_proc=}. Expected 1 process or more.")
+    if write is not None and (
+        Path(write).suffix != ".jsonl" or os.path.abspath(write) == os.path.abspath(source)
+    ):
+        raise ValueError(
+            f"Got write={str(write)!r}. Expected another file than the source that ends with .jsonl."
+        )
+    chosen: LoadOptions = {**options, "on_error": "skip"}
+    parts = parts_of(source, split, question, image_folder, Options(**chosen))
+    count = None if processing_class is None else RowTokens(Counter(processing_class, False), False, {})
+    pool: Executor = ThreadPoolExecutor(THREADS) if num_proc is None else ProcessPoolExecutor(num_proc)
+    shown: dict[bool, list[ShownRow]] = {True: [], False: []}  # by whether something was found
+    with (
+        pool,
+        _replaced(write) as clean,
+        tqdm(desc="Checking rows", unit=" rows") as bar,
+    ):
+        check = _Check(parts, pool)
+        for record, row in check.rows():
+            bar.update()
+            findings = check.findings(record, row)
+            if count is not None and not _faults(findings):
+                try:
+                    check.report.tokens.append(count(check.report.rows, row))
+                except (DataError, ImageError) as error:
+                    findings.append(Finding("row", record.place, "", str(error)))
+            check.report.rows += 1
+            check.report.findings += findings
+            if not _faults(findings):
+                check.report.clean += 1
+                if clean is not None:
+                    clean.write(_line(record, row))
+            if page is not None and len(alike := shown[bool(findings)]) < MOST:
+                columns = row if isinstance(row, dict) else {}
+                alike.append(ShownRow(record.place, columns, tuple(map(str, findings))))
+    if page is not None:
+        save_page(page, (shown[True] + shown[False])[:MOST], str(check.report).splitlines())
+    return check.report
+
+
+@contextmanager
+def _replaced(path: str | os.PathLike | None) -> Iterator[IO[str] | None]:
+    """A file beside `path` that takes its place once all is written; None for no path."""
+    if path is None:
+        yield None
+        return
+    beside = Path(f"{path}.part")
+    with open(beside, "w", encoding="utf-8") as file:
+        yield file
+    os.replace(beside, path)
+
+
+class _Check:
+    """The rows of parts, and what is found of each; images are decoded once, by a pool."""
+
+    def __init__(self, parts: list[Part], pool: Executor):
+        self.parts, self.pool, self.report = parts, pool, DataReport()
+        self.columns = Columns()
+        for part in parts:
+            kinds = part.source.reader.kinds | ({} if part.label is None else {SOURCE: "string"})
+            self.columns.declare(kinds, part.source.name)
+        self.answers = {name for name, kind in self.columns.kinds.items() if kind == "unanswered"}
+        self.facts: dict[str | bytes, ImageFacts] = {}
+        self.files: dict[bytes, str] = {}  # digest of an image to the first path that has it
+        self.noted: set[str] = set()
+        self.earlier: dict[tuple, str] = {}
+
+    def rows(self) -> Iterator[tuple[Record, Any]]:
+        """Records with their rows, or with the DataError of one; their images are decoded before."""
+        for part in self.parts:
+            records = zip(part.source.records(), part.taken(), strict=False)
+            while batch := list(itertools.islice(records, BATCH)):
+                rows = [(record, self._read(part, record)) for record, taken in batch if taken]
+                unseen = {
+                    _key(image): image
+                    for _, row in rows
+                    if isinstance(row, dict)
+                    for image in row["images"]
+                    if _key(image) not in self.facts and not _is_address(image)
+                }
+                self.facts.update(
+                    zip(unseen, self.pool.map(image_facts, unseen.values(), chunksize=8), strict=True)
+                )
+                self.report.images += len(unseen)
+                yield from rows
+
+    def _read(self, part: Part, record: Record) -> Any:
+        if isinstance(record.value, DataError):
+            return record.value
+        if not isinstance(record.value, dict):
+            return DataError(f"the row is {record.value!r:.80}; expected a JSON object")
+        try:
+            columns, others = part.row(record.value)
+            self.columns.add(others, record.place)
+        except DataError as error:
+            return error
+        return columns | others
+
+    def findings(self, record: Record, row: Any) -> list[Finding]:
+        """What is to be said of a row."""
+        if isinstance(row, DataError):
+            return [Finding("row", record.place, "", str(row))]
+        findings, identity = [], []
+        for image in row["images"]:
+            path = image["path"] or ""
+            if _is_address(image):
+                self.report.unseen += 1
+                identity.append(path)
+                continue
+            facts = self.facts[_key(image)]
+            identity.append(facts.digest or path)
+            if facts.fault is not None:
+                findings.append(Finding(facts.fault, record.place, path, facts.reason))
+                continue
+            first = self.files.setdefault(facts.digest, path)
+            if path not in self.noted:
+                self.noted.add(path)
+                if facts.rotated:
+                    findings.append(Finding("rotated", record.place, path, facts.reason))
+                if path and first != path and image["bytes"] is None:
+                    findings.append(Finding("copy", record.place, path, f"the same bytes as {first}"))
+        said = {name: value for name, value in row.items() if name in SAID | self.answers}
+        key = (*identity, json.dumps(said, sort_keys=True, default=str))
+        if not _faults(findings) and (earlier := self.earlier.setdefault(key, record.place)) != record.place:
+            findings.append(
+                Finding("duplicate", record.place, "", f"images and texts are those of {earlier}")
+            )
+        return findings
+
+
+def _faults(findings: list[Finding]) -> bool:
+    return any(finding.kind not in NOTES for finding in findings)
+
+
+def _key(image: Reference) -> str | bytes:
+    return image["path"] or "" if image["bytes"] is None else digest_of(image["bytes"])
+
+
+def _is_address(image: Reference) -> bool:
+    return image["bytes"] is None and is_url(image["path"] or "")
+
+
+def _line(record: Record, row: Mapping[str, Any]) -> str:
+    images = [
+        "data:image;base64," + base64.b64encode(image["bytes"]).decode()
+        if image["bytes"] is not None
+        else image["path"]
+        for image in row["images"]
+    ]
+    try:
+        return json.dumps({**row, "images": images}, ensure_ascii=False) + "\n"
+    except TypeError as error:
+        raise DataError(
+            f"{record.place}: {error}. Leave the field out of the clean list by drop=[...]."
+        ) from error

@@ -1,0 +1,1 @@
+"""Prompts with images for vLLM servers, and the front between them and trainers that send ids alone."""

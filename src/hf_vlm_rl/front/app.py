@@ -1,0 +1,281 @@
+"""A front for vLLM servers: trainers send it ids with tickets, and it asks vLLM with the images.
+
+    POST /v1/completions   answered here, with images
+    GET  /tickets          which policy's tickets it reads
+    GET  /health ...       passed on to one server
+    POST /update_weights ... passed on to all of them
+
+Anything else is refused. Images go out as bytes, inside the request; nothing is fetched from an address.
+"""
+
+import asyncio
+import hmac
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import aiohttp
+from aiohttp import web
+
+from ..errors import ImageError, TicketError, UnsupportedModelError
+from ..processing.ids.tokenizer import IdsTokenizer
+from ..processing.images.lru import ByteBoundedCache
+from .agreement import is_uncut
+from .ask import RefusedError, ask, checked, content_part
+from .prompts import EnginePrompt
+from .requests import Request, completions, logprobs_of_sampled, read_request
+from .servers import Answer, Servers, ServersLostError
+
+logger = logging.getLogger(__name__)
+
+# Of one request; images are not in it, but tickets.
+BODY_BYTES = 64 << 20
+# Encoded images that were sent and may be sent again.
+PARTS_BYTES = 256 << 20
+
+# What trainers of TRL ask one server.
+ONE = ("/health", "/server_info", "/v1/models", "/version")
+# A server that answers 200 to these has the last weights.
+WEIGHTS = ("/finish_weight_update", "/v1/load_lora_adapter")
+# Behind these, what a server knows of images may be of older weights.
+STALE = (*WEIGHTS, "/reset_prefix_cache")
+# These are for servers that have no request half answered.
+IDLE = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
+# What they ask all servers.
+ALL = (
+    *STALE,
+    "/pause",
+    "/reset_encoder_cache",
+    "/resume",
+    "/start_weight_update",
+    "/update_weights",
+    "/v1/unload_lora_adapter",
+)
+JSON = {"Content-Type": "application/json"}
+
+# Compares C log-probs of vLLM with the policy's own: row, prompt, completion, log-probs, temperature, and the
+# name of the type that vLLM computes in.
+Compare = Callable[[int, EnginePrompt, Sequence[int], Sequence[float | None], float, str], None]
+
+
+class Front:
+    """The front of one policy; inside one event loop.
+
+    Args:
+        tokenizer: The policy's, whose tickets the ids have.
+        servers: vLLM's; they are closed with the application.
+        token: What a request has to bring, as a bearer token or a password; None: nothing.
+        compare: Raises `UnsupportedModelError` where vLLM computes another model.
+        compare_every: It is called for the first request, the first after weights were sent for the first
+            time, and each so many-th.
+    """
+
+    def __init__(
+        self,
+        tokenizer: IdsTokenizer,
+        servers: Servers,
+        token: str | None = None,
+        compare: Compare | None = None,
+        compare_every: int = 20,
+    ):
+        self._tokenizer, self._servers, self._token = tokenizer, servers, token
+        self._compare, self._compare_every = compare, compare_every
+        self._answered = 0
+        # 0 before weights were sent, 1 until an answer of theirs was compared, then 2.
+        self._new_weights = 0
+        # Servers are paused amid requests whose keys and values they have still.
+        self._frozen = False
+        self._longest: int | None = None
+        self._dtype: str | None = None
+        self._parts: ByteBoundedCache[int, dict] = ByteBoundedCache(
+            PARTS_BYTES, lambda part: len(part["url"])
+        )
+        # Image processors, tokenizers and the policy are not for several threads.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="vllm-front")
+
+    def application(self) -> web.Application:
+        """The web application."""
+        application = web.Application(client_max_size=BODY_BYTES, middlewares=[self._guard])
+        application.router.add_post("/v1/completions", self._complete)
+        application.router.add_get("/tickets", self._handshake)
+        application.router.add_get("/get_world_size", self._world_size)
+        application.router.add_post("/init_weight_transfer_engine", self._join)
+        application.on_cleanup.append(self._close)
+        for path in ONE:
+            application.router.add_get(path, self._ask_one)
+        for path in ALL:
+            application.router.add_post(path, self._ask_all)
+        return application
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        """Refuse who brings no token, and log every refusal: trainers may drop the body of an answer."""
+        try:
+            # The salt of tickets is no secret, and whoever asks for it has no token yet.
+            if self._token and request.path != "/tickets" and not _brings(request, self._token):
+                raise RefusedError("Got no token, or a wrong one. Expected the front's.", 401)
+            return await handler(request)
+        except web.HTTPException as refused:
+            hint = f"; the front passes on {sorted((*ONE, *ALL))}" if refused.status == 404 else ""
+            message, status = f"{refused.reason}{hint}", refused.status
+        except (ImageError, TicketError, ValueError) as error:
+            message, status = str(error), 422 if isinstance(error, UnsupportedModelError) else 400
+        except RefusedError as error:
+            message, status = str(error), error.status
+        except ServersLostError as error:
+            message, status = str(error), 503
+        logger.error("%s %s: %d %s", request.method, request.path, status, message)
+        return web.json_response(
+            {"error": {"message": message, "type": "front", "code": status}}, status=status
+        )
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        body = await _json(request)
+        if self._longest is None:
+            models = checked(await self._servers.ask("GET", "/v1/models"), "/v1/models")
+            self._longest = models["data"][0].get("max_model_len")
+        read = await self._threaded(read_request, self._tokenizer, body, self._longest, self._is_due())
+        asking = [asyncio.create_task(self._generate(read, row)) for row in range(len(read.prompts))]
+        try:
+            answers = await asyncio.gather(*asking)
+        finally:
+            for task in asking:  # after an error nobody waits for the others
+                task.cancel()
+        answer = await self._threaded(completions, read, self._tokenizer, answers)
+        await self._compare_one(read, answers)
+        return web.json_response(answer)
+
+    async def _generate(self, read: Request, row: int) -> dict[str, Any]:
+        prompt, processing = read.prompts[row], self._tokenizer.processing_class
+        parts = await self._threaded(self._content_parts, prompt)
+        model = read.body.get("model")
+        return await ask(self._servers, processing, row, prompt, parts, model, read.sampling)
+
+    def _content_parts(self, prompt: EnginePrompt) -> list[dict]:
+        """The images of a prompt as vLLM takes them beside ids; those of late are kept encoded."""
+        parts = []
+        for (ticket, _), image in zip(prompt.carried, prompt.images, strict=True):
+            part = self._parts.get(ticket)
+            parts.append(self._parts.put(ticket, content_part(image)) if part is None else part)
+        return parts
+
+    def _is_due(self) -> bool:
+        return self._answered % self._compare_every == 0 or self._new_weights == 1
+
+    async def _compare_one(self, read: Request, answers: Sequence[Mapping]) -> None:
+        """At some requests, compare a completion of the row with the most images with the policy's."""
+        due = self._is_due() and answers[0]["choices"][0].get("logprobs") is not None
+        self._answered, self._new_weights = self._answered + 1, self._new_weights and 2
+        if (
+            self._compare is None
+            or not due
+            or not is_uncut(read.sampling, self._tokenizer.processing_class.state.never_sampled)
+        ):
+            return
+        if self._dtype is None:
+            info = (await self._servers.ask("GET", "/server_info", params={"config_format": "json"})).json()
+            self._dtype = str((info or {}).get("vllm_config", {}).get("model_config", {}).get("dtype"))
+        row = max(range(len(read.prompts)), key=lambda index: len(read.prompts[index].images))
+        first, temperature = answers[row]["choices"][0], read.sampling["temperature"]
+        sampled = logprobs_of_sampled(read, self._tokenizer, row, first)
+        compared = (row, read.prompts[row], first["token_ids"], sampled, temperature, self._dtype)
+        await self._threaded(self._compare, *compared)
+
+    async def _handshake(self, request: web.Request) -> web.Response:
+        return web.json_response({"salt": self._tokenizer.processing_class.codec.salt})
+
+    async def _ask_one(self, request: web.Request) -> web.Response:
+        return _relayed(await self._servers.ask("GET", request.path, params=request.query))
+
+    async def _ask_all(self, request: web.Request) -> web.Response:
+        path, params = request.path, dict(request.query)
+        if path == "/pause":
+            params, self._frozen = _paused(params)
+        elif path == "/resume":
+            self._frozen = False
+        elif self._frozen and path in IDLE:
+            checked(await self._everywhere("POST", "/pause", params={"mode": "wait"}), "/pause")
+            self._frozen = False
+        given = {"params": params, "data": await request.read(), "headers": JSON}
+        answer = await self._everywhere("POST", path, weights=path in WEIGHTS, **given)
+        if answer.status == 200 and path in STALE:
+            reset = await self._everywhere("POST", "/reset_encoder_cache")
+            if reset.status != 200:
+                raise RefusedError(
+                    f"vLLM answered {reset.status} to /reset_encoder_cache, and would keep the features of "
+                    "images that older weights made. Expected 200: start it with VLLM_SERVER_DEV_MODE=1.",
+                    500,
+                )
+            self._new_weights = self._new_weights or 1
+        return _relayed(answer)
+
+    async def _everywhere(self, method: str, path: str, **given: Any) -> Answer:
+        """One answer for those of all servers: the first that is not 200, if there is one."""
+        answers = await self._servers.everywhere(method, path, **given)
+        return max(answers, key=lambda answer: answer.status != 200)
+
+    async def _world_size(self, request: web.Request) -> web.Response:
+        """The workers of all servers: a trainer makes one group for weights of them."""
+        sizes = await self._world_sizes()
+        return web.json_response({"world_size": sum(sizes.values())})
+
+    async def _world_sizes(self) -> dict[str, int]:
+        path = "/get_world_size"
+        answers = await self._servers.everywhere("GET", path)
+        return {answer.url: checked(answer, path)["world_size"] for answer in answers}
+
+    async def _join(self, request: web.Request) -> web.Response:
+        """Let all servers join the group: the workers of each have the ranks behind those of the last."""
+        body = await _json(request)
+        try:
+            bodies, behind = {}, int(body["init_info"]["rank_offset"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"Got the body {body!r}. Expected init_info with a rank_offset.") from error
+        for url, size in (await self._world_sizes()).items():
+            bodies[url] = {**body, "init_info": {**body["init_info"], "rank_offset": behind}}
+            behind += size
+        return _relayed(await self._everywhere("POST", request.path, bodies=bodies))
+
+    async def _close(self, application: web.Application) -> None:
+        self._thread.shutdown(wait=False)
+        await self._servers.close()
+
+    async def _threaded(self, function: Callable, *given: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+
+
+def _paused(params: dict[str, str]) -> tuple[dict[str, str], bool]:
+    """How to ask servers for a pause, and whether it leaves requests half answered.
+
+    With mode "keep" vLLM drops keys and values and begins its requests anew. But its workers got no pixels of
+    images that its prefix cache had when a request began: vLLM 0.30 to 0.32 ends there. So the front lets it
+    keep the keys, which is right if an adapter comes: no request has its name yet. Before other weights come,
+    the front has vLLM finish what it began.
+    """
+    frozen = params.get("mode") == "keep"
+    return (params | {"clear_cache": "false"} if frozen else params), frozen
+
+
+def _brings(request: web.Request, token: str) -> bool:
+    """Whether a request has the token: TRL's clients can only send one as the password of an address."""
+    given = request.headers.get("Authorization", "")
+    kind, _, value = given.partition(" ")
+    if kind == "Basic":
+        try:
+            value = aiohttp.BasicAuth.decode(given).password
+        except ValueError:
+            return False
+    return kind in ("Basic", "Bearer") and hmac.compare_digest(value.encode(), token.encode())
+
+
+async def _json(request: web.Request) -> Any:
+    try:
+        return json.loads(await request.read())
+    except (RecursionError, ValueError) as error:
+        raise RefusedError(f"The body is no JSON: {error}", 400) from error
+
+
+def _relayed(answer: Answer) -> web.Response:
+    return web.Response(body=answer.content, status=answer.status, content_type=answer.kind)

@@ -1,0 +1,88 @@
+"""Runs a front in a thread of this process, for the length of a block."""
+
+import asyncio
+import importlib.util
+import ipaddress
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from .._install import pip_install
+from ..processing.ids.tokenizer import IdsTokenizer
+
+TOKEN = "HF_VLM_RL_FRONT_TOKEN"
+
+
+@contextmanager
+def serving(
+    tokenizer: IdsTokenizer,
+    servers: Sequence[str],
+    compare: Any = None,
+    compare_every: int = 20,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+) -> Iterator[str]:
+    """Let a front answer trainers until the block ends; gives its address.
+
+    Args:
+        tokenizer: `policy.tokenizer`.
+        servers: Addresses of `vllm serve`, such as `http://gpu:8000`; they share the requests.
+        compare: Compares log-probs with the policy's own; see `Front`.
+        compare_every: How often, in requests.
+        host: Where to listen. Other machines can only ask with a `token`.
+        port: Where to listen; 0: any that is free.
+        token: What requests must bring. TRL's clients bring it in an address: `http://any:TOKEN@host:port`.
+
+    Raises:
+        ImportError: If aiohttp is not installed.
+        ValueError: If there is no address of a server, or other machines could ask without a token.
+    """
+    if importlib.util.find_spec("aiohttp") is None:
+        raise ImportError(f"A front needs aiohttp: {pip_install('vllm')}")
+    if compare_every < 1:
+        raise ValueError(f"Got {compare_every=}. Expected a number of requests, 1 or more.")
+    _check_servers(servers)
+    if not ipaddress.ip_address(socket.gethostbyname(host)).is_loopback and not token:
+        raise ValueError(
+            f"Got host={host!r}, which other machines reach, and no token. Whoever asks a front commands the "
+            f"vLLM servers behind it. Expected a token in the environment variable {TOKEN}, or "
+            "host='127.0.0.1'."
+        )
+    from .app import Front
+    from .servers import Servers
+
+    listening = socket.create_server((host, port))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="vllm-front", daemon=True)
+    thread.start()
+
+    async def start() -> Any:
+        from aiohttp import web
+
+        front = Front(tokenizer, Servers(tuple(servers)), token, compare, compare_every)
+        runner = web.AppRunner(front.application(), access_log=None, handler_cancellation=True)
+        await runner.setup()
+        await web.SockSite(runner, listening, shutdown_timeout=1.0).start()
+        return runner
+
+    runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
+    try:
+        yield f"http://{host}:{listening.getsockname()[1]}"
+    finally:
+        asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def _check_servers(servers: Sequence[str]) -> None:
+    for url in servers:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
+            raise ValueError(f"Got the server {url!r}. Expected an address such as 'http://gpu:8000'.")
+    if not servers:
+        raise ValueError("Got no server. Expected the address of a `vllm serve`, such as 'http://gpu:8000'.")

@@ -1,0 +1,48 @@
+"""`policy.serving`: a front for vLLM servers that reads this policy's tickets and compares log-probs."""
+
+import functools
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from ..front.agreement import check_close
+from ..front.prompts import EnginePrompt
+from ..front.serving import serving
+from .ranks import is_sharded
+from .scored import logprobs_of
+
+logger = logging.getLogger(__name__)
+
+
+def serve(policy: Any, servers: Sequence[str], compare_every: int) -> AbstractContextManager[str]:
+    """A front for `servers`; see `VLMPolicy.serving`."""
+    return serving(policy.tokenizer, servers, functools.partial(compare, policy), compare_every)
+
+
+def compare(
+    policy: Any,
+    row: int,
+    prompt: EnginePrompt,
+    completion: Sequence[int],
+    sampled: Sequence[float | None],
+    temperature: float,
+    dtype: str,
+) -> None:
+    """Compare C log-probs of vLLM, which computes in `dtype`, with those of the policy.
+
+    The trainer that asked waits for the answer meanwhile, so the weights are those that it sent.
+
+    Raises:
+        UnsupportedModelError: If they are another model's.
+    """
+    if is_sharded(policy):
+        logger.warning(
+            "The policy's weights are spread over ranks: vLLM's log-probs are not compared with it."
+        )
+        return
+    own = logprobs_of(policy, prompt.ids, prompt.carried, completion, temperature)
+    in_float32 = dtype.endswith("float32") and policy.dtype is torch.float32
+    check_close(row, len(prompt.images), own, sampled, in_float32)

@@ -1,0 +1,1 @@
+"""Rewards that a model on a server gives: it sees the row's images."""

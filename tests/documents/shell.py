@@ -1,0 +1,119 @@
+"""Shell lines of pages: which of them run, how, and why others do not."""
+
+import itertools
+import os
+import re
+import runpy
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.documents.examples.conftest import TINY
+
+# By how a line begins, without variables. A line that is in no list and that `run_line` cannot run fails.
+NOT_RUN = {
+    "accelerate launch --config_file examples/accelerate_configs/ddp.yaml train.py": "train.py is the "
+    "reader's; tests/trainers/distributed launches two processes by this file",
+    "accelerate launch -m hf_vlm_rl.cli trl": "it is `hf-vlm-rl trl` in several processes",
+    "hf-vlm-rl demo": "minutes; tests/cli/test_demo.py runs it with fewer steps, `make wheel` from a wheel",
+    "hf-vlm-rl trl": "its data is the reader's; tests/loading/internvl_chat/test_string_ids.py has its own",
+    "hf-vlm-rl try": "it waits for a reader; tests/browser/test_try.py asks the page",
+    "hf-vlm-rl vllm-front": "it answers until it is stopped; tests/front and `make test-vllm` ask it",
+    "lmms-eval --model hf_vlm_rl": "it downloads benchmarks; `make lmms` runs tasks of local files",
+    "pip install": "it downloads up to 6 GB; `make install` and `make site-check` install these extras",
+    "python -m benchmarks.gpu": "it needs a card or minutes; tests/benchmarks/test_gpu_command.py runs parts",
+    "python -m examples.demo_brands.": "it starts from a warm start that trains for minutes",
+    "python examples/async_grpo_vqa.py": "it needs servers; `make test-vllm` trains by it",
+    "vllm serve": "vLLM is not in this environment; `make test-vllm` starts servers with these options",
+}
+# What each script gets besides what the page says: a CPU and a minute.
+TRAINING = TINY | {"max_steps": 1, "held_out": 1}
+ONLINE = TRAINING | {"num_generations": 2, "max_completion_length": 6}
+ASKING = {"dtype": "float32", "device_map": "cpu", "max_new_tokens": 4}
+BESIDES = {
+    "sft": TRAINING,
+    "grpo_vqa": ONLINE,
+    "grpo_brand": ONLINE,
+    "grpo_rec": ONLINE,
+    "infer_adapter": ASKING,
+}
+
+
+def commands(source: str) -> list[list[str]]:
+    """The command lines of a block, without comments; `a && b` is two."""
+    words = [shlex.split(line, comments=True) for line in source.replace("\\\n", " ").splitlines()]
+    parts = itertools.chain.from_iterable(
+        (list(part) for is_and, part in itertools.groupby(line, "&&".__eq__) if not is_and) for line in words
+    )
+    return list(parts)
+
+
+def without_variables(words: list[str]) -> list[str]:
+    return list(itertools.dropwhile(lambda word: re.match(r"[A-Z_]+=", word), words))
+
+
+def reason(words: list[str]) -> str | None:
+    """Why a line does not run; None if it does."""
+    line = shlex.join(without_variables(words))
+    return next((why for begin, why in NOT_RUN.items() if line.startswith(begin)), None)
+
+
+def script_of(words: list[str]) -> tuple[str, list[str]]:
+    """The script of examples/ that a line starts, and its arguments.
+
+    Raises:
+        ValueError: If it starts something else.
+    """
+    program, *rest = without_variables(words)
+    if (program, rest[0]) == ("accelerate", "launch"):
+        from accelerate.commands.launch import launch_command_parser
+
+        parsed = launch_command_parser().parse_args(rest[1:])
+        script, arguments = parsed.training_script, parsed.training_script_args
+    else:
+        script, *arguments = rest[1:] if (program, rest[0]) == ("uv", "run") else rest
+    if program not in ("accelerate", "python", "uv") or Path(script).stem not in BESIDES:
+        raise ValueError(f"{shlex.join(words)} neither runs nor says why: tests/documents/shell.py")
+    return script, arguments
+
+
+def run_line(words: list[str]) -> None:
+    """Run a line in the working directory, a copy of the repository; training is short, and `make` runs dry.
+
+    Raises:
+        ValueError: If it fails, or cannot be run here.
+    """
+    program, *rest = without_variables(words)
+    if program == "hf-vlm-rl":
+        from hf_vlm_rl.cli import commands as cli
+
+        status = cli.main(rest)
+    elif program == "make":
+        status = subprocess.run(["make", "-n", *rest], check=False).returncode
+    else:
+        status = _start(*script_of(words))
+    if status != 0:
+        raise ValueError(f"{shlex.join(words)} ended with status {status}")
+
+
+def _start(script: str, arguments: list[str]) -> int:
+    """Run a script as `python SCRIPT ARGUMENTS` does, in a fork, which has paid for the imports."""
+    besides = [
+        text for name, value in BESIDES[Path(script).stem].items() for text in (f"--{name}", str(value))
+    ]
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    sys.argv = [script, *arguments, *besides]
+    sys.path.insert(0, str(Path(script).parent.resolve()))
+    status = 1
+    try:
+        runpy.run_path(script, run_name="__main__")
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)

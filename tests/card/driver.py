@@ -5,10 +5,12 @@ is one device. Autograd asks besides whether it has a context: that function is 
 `CUDAHooks`, where the headers that come with torch say at which place it stands.
 """
 
+import atexit
 import ctypes
 import functools
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -20,6 +22,10 @@ import torch.utils._device
 
 from .counts import Counts
 from .tensors import CARD, CardMode, CardTensor
+
+# Seconds at the end of the process. Autograd's thread for the card lets go of tensors after `backward` returned, and
+# these are Python's: a thread that asks for the interpreter's lock after its end aborts the process.
+_LETTING_GO = 0.5
 
 # Words of the table of functions that are copied; two more stand before it.
 _WORDS = 120
@@ -55,6 +61,7 @@ def insert_card() -> Counts:
         for kernel in ("flash", "mem_efficient", "cudnn"):  # these ask the driver
             getattr(torch.backends.cuda, f"enable_{kernel}_sdp")(False)
         CardMode().__enter__()
+        atexit.register(time.sleep, _LETTING_GO)
     return CardMode.counts
 
 

@@ -15,7 +15,7 @@ class Option:
 
     Attributes:
         name: The field of `GRPOConfig`.
-        value: What it is set to; never the default.
+        value: What it is set to; the default of no TRL but those that `DEFAULT` names.
         changes: What it changes, for the table.
         beside: Fields that are set with it, because it acts or is recommended only with them.
         core: Whether `make test` runs it, and `make test-slow` on a second family; the others run in
@@ -62,5 +62,6 @@ OPTIONS = (
     Option("scale_rewards", "none", ADVANTAGES),
     Option("multi_objective_aggregation", "normalize_then_sum", ADVANTAGES),
 )
-# What `GRPOConfig` of a TRL does not have.
+# What `GRPOConfig` of a TRL does not have, and whose value here is its default.
 MISSING = {FIRST: {"entropy_coef", "use_adaptive_entropy"}}
+DEFAULT = {FIRST: {"use_bias_correction_kl"}}

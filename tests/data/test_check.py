@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+import os
 import random
 import re
 import tarfile
@@ -194,3 +195,29 @@ def test_the_command_lists_and_says_by_its_status(planted, checkpoint, tmp_path,
     assert "tokens of a prompt: " in capsys.readouterr().out
     assert cli.main(["data", "check", clean, "--write", clean]) == 1
     assert "Expected another file than the source" in capsys.readouterr().err
+
+
+def test_two_spellings_of_a_path_are_one_file(photos, tmp_path):
+    os.symlink(photos, tmp_path / "photos")
+    names = ("photos/cat.png", "./photos/cat.png", "photos/../photos/cat.png", f"{photos}/cat.png")
+    path = jsonl(tmp_path / "rows.jsonl", [llava("A?", name, image=name) for name in names])
+    report = check_data(path)
+    assert (report.findings, report.clean, report.images) == ([], 4, 1)
+
+
+def test_only_images_that_decode_are_counted_and_others_are_told_apart(planted, tmp_path):
+    report = check_data(planted[0])
+    assert report.images == 43  # 40 good ones and 3 turned; copies have bytes that were seen
+    (tmp_path / "folder.png").mkdir()
+    os.symlink("loop.png", tmp_path / "loop.png")
+    os.mkfifo(tmp_path / "pipe.png")
+    names = ("folder.png", "loop.png", "pipe.png", "gone.png", "good0.png/gone.png", "a\0b.png")
+    path = jsonl(tmp_path / "odd.jsonl", [llava("A?", name, image=name) for name in names])
+    report = check_data(path)
+    assert [(each.kind, each.reason) for each in report.findings] == [
+        ("unreadable", "it is a folder or a device, and no file"),
+        ("unreadable", "Too many levels of symbolic links"),
+        ("unreadable", "it is a folder or a device, and no file"),
+        *[("missing", "there is no such file")] * 3,
+    ]
+    assert (report.images, report.clean) == (0, 0)

@@ -5,7 +5,7 @@ import itertools
 import json
 import os
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -63,7 +63,7 @@ class DataReport:
         findings: In the order of the rows.
         rows: Number of rows.
         clean: Number of rows that can be used.
-        images: Number of different images that were decoded.
+        images: Number of images with different bytes that were decoded.
         unseen: Number of images at http(s) addresses, which are not fetched.
         tokens: Of the prompts of clean rows, in order, if a processing class was given.
     """
@@ -114,31 +114,28 @@ def check_data(
         image_folder: Paths of images are relative to it.
         num_proc: Processes that decode. Default: none but this one, with 8 threads.
         processing_class: A policy's; counts the tokens of each prompt, images included.
-        write: A file for the rows that can be used, in JSON Lines: messages, images as absolute paths (those
-            without a file as `data:` URLs), and every other field. `load_any` reads it.
-        page: A file for a page with pictures of up to 200 rows, those with findings first.
+        write: A .jsonl for the rows that can be used: messages, images as absolute paths (those without a
+            file as `data:` URLs), and every other field. `load_any` reads it.
+        page: An .html for a page with pictures of up to 200 rows, those with findings first.
         **options: As for `load_any`. `on_error`, `check_images` and `verify_images` make no difference here.
 
     Raises:
         DataError: If the source cannot be read at all, or a row to write holds what JSON has no form for.
-        ValueError: If an argument is out of range.
+        ValueError: If an argument is out of range, or `write` or `page` cannot be written or is a file that
+            is read.
     """
     if num_proc is not None and num_proc < 1:
         raise ValueError(f"Got {num_proc=}. Expected 1 process or more.")
-    if write is not None and (
-        Path(write).suffix != ".jsonl" or os.path.abspath(write) == os.path.abspath(source)
-    ):
-        raise ValueError(
-            f"Got write={str(write)!r}. Expected another file than the source that ends with .jsonl."
-        )
     chosen: LoadOptions = {**options, "on_error": "skip"}
     parts = parts_of(source, split, question, image_folder, Options(**chosen))
+    read = [source, *(part.source.name for part in parts)]
     count = None if processing_class is None else RowTokens(Counter(processing_class, False), False, {})
     pool: Executor = ThreadPoolExecutor(THREADS) if num_proc is None else ProcessPoolExecutor(num_proc)
     shown: dict[bool, list[ShownRow]] = {True: [], False: []}  # by whether something was found
     with (
         pool,
-        _replaced(write) as clean,
+        _replaced(write, "write", ".jsonl", read) as clean,
+        _replaced(page, "page", ".html", read) as pictures,
         tqdm(desc="Checking rows", unit=" rows") as bar,
     ):
         check = _Check(parts, pool)
@@ -156,24 +153,51 @@ def check_data(
                 check.report.clean += 1
                 if clean is not None:
                     clean.write(_line(record, row))
-            if page is not None and len(alike := shown[bool(findings)]) < MOST:
+            if pictures is not None and len(alike := shown[bool(findings)]) < MOST:
                 columns = row if isinstance(row, dict) else {}
                 alike.append(ShownRow(record.place, columns, tuple(map(str, findings))))
-    if page is not None:
-        save_page(page, (shown[True] + shown[False])[:MOST], str(check.report).splitlines())
+        if pictures is not None:
+            save_page(pictures, (shown[True] + shown[False])[:MOST], str(check.report).splitlines())
     return check.report
 
 
 @contextmanager
-def _replaced(path: str | os.PathLike | None) -> Iterator[IO[str] | None]:
-    """A file beside `path` that takes its place once all is written; None for no path."""
+def _replaced(
+    path: str | os.PathLike | None, argument: str, suffix: str, read: Sequence[str | os.PathLike]
+) -> Iterator[IO[str] | None]:
+    """A file beside `path` that takes its place once all is written; None for no path.
+
+    Raises:
+        ValueError: If the path cannot be written, has another suffix or is one of the files that are `read`.
+    """
     if path is None:
         yield None
         return
     beside = Path(f"{path}.part")
-    with open(beside, "w", encoding="utf-8") as file:
-        yield file
-    os.replace(beside, path)
+    written = [each for each in (Path(path), beside) if each.exists()]
+    folders = (each for each in map(Path, read) if written and each.is_dir())
+    sources = itertools.chain(read, *(each.rglob(f"*{suffix}") for each in folders))
+    if Path(path).suffix != suffix or any(
+        os.path.exists(each) and any(map(Path(each).samefile, written)) for each in sources
+    ):
+        raise ValueError(
+            f"Got {argument}={str(path)!r}. Expected another file than the source that ends with {suffix}."
+        )
+    try:
+        if Path(path).is_dir():
+            raise IsADirectoryError("it is a folder")
+        beside.touch()
+    except OSError as error:
+        raise ValueError(
+            f"Got {argument}={str(path)!r}, which cannot be written ({error.strerror or error}). Expected "
+            "a file in a folder that is there."
+        ) from error
+    try:
+        with open(beside, "w", encoding="utf-8") as file:
+            yield file
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
 
 
 class _Check:
@@ -194,7 +218,7 @@ class _Check:
     def rows(self) -> Iterator[tuple[Record, Any]]:
         """Records with their rows, or with the DataError of one; their images are decoded before."""
         for part in self.parts:
-            records = zip(part.source.records(), part.taken(), strict=False)
+            records = self._records(part)
             while batch := list(itertools.islice(records, BATCH)):
                 rows = [(record, self._read(part, record)) for record, taken in batch if taken]
                 unseen = {
@@ -207,8 +231,15 @@ class _Check:
                 self.facts.update(
                     zip(unseen, self.pool.map(image_facts, unseen.values(), chunksize=8), strict=True)
                 )
-                self.report.images += len(unseen)
                 yield from rows
+
+    def _records(self, part: Part) -> Iterator[tuple[Record, bool]]:
+        """Records, and whether they are taken; the last is a DataError if what follows cannot be read."""
+        try:
+            yield from zip(part.source.records(), part.taken(), strict=False)
+        except DataError as error:
+            reason = str(error).removeprefix(part.source.name).lstrip(", ")
+            yield Record(part.source.name, DataError(reason)), True
 
     def _read(self, part: Part, record: Record) -> Any:
         if isinstance(record.value, DataError):
@@ -243,8 +274,10 @@ class _Check:
                 self.noted.add(path)
                 if facts.rotated:
                     findings.append(Finding("rotated", record.place, path, facts.reason))
-                if path and first != path and image["bytes"] is None:
+                known = image["bytes"] is not None or os.path.realpath(first) == os.path.realpath(path)
+                if path and not known:
                     findings.append(Finding("copy", record.place, path, f"the same bytes as {first}"))
+        self.report.images = len(self.files)
         said = {name: value for name, value in row.items() if name in SAID | self.answers}
         key = (*identity, json.dumps(said, sort_keys=True, default=str))
         if not _faults(findings) and (earlier := self.earlier.setdefault(key, record.place)) != record.place:

@@ -1,10 +1,8 @@
 """Rows of a dataset as one HTML file that needs nothing else; whatever a file says is text there."""
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -46,10 +44,10 @@ class ShownRow:
         return [(name, _text(value)) for name, value in self.columns.items() if name != "images"]
 
 
-def save_page(path: str | os.PathLike, rows: Sequence[ShownRow], summary: Sequence[str]) -> None:
+def save_page(file: IO[str], rows: Sequence[ShownRow], summary: Sequence[str]) -> None:
     """Write rows as a grid below the last lines of a summary. The page runs no script and loads nothing."""
     page = _ENVIRONMENT.get_template("check_page.html.jinja").render(rows=rows, summary=summary[-3:])
-    Path(path).write_text(page, encoding="utf-8", errors="backslashreplace")
+    file.write(page.encode(errors="backslashreplace").decode())
 
 
 def _text(value: Any) -> str:

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import os
+import stat
 from dataclasses import dataclass
 
 import PIL.Image
@@ -41,11 +42,13 @@ def image_facts(reference: Reference) -> ImageFacts:
     """Decode an image that is a file or bytes. Nothing is raised: whatever is wrong is in the facts."""
     data, path = reference["bytes"], reference["path"]
     if data is None:
-        if not os.path.isfile(path or ""):
-            return ImageFacts(b"", "missing", "there is no such file")
         try:
+            if not stat.S_ISREG(os.stat(path or "").st_mode):  # a pipe would be waited for
+                return ImageFacts(b"", "unreadable", "it is a folder or a device, and no file")
             with open(path or "", "rb") as file:
                 data = file.read()
+        except (FileNotFoundError, NotADirectoryError, ValueError):  # ValueError: a zero byte in the path
+            return ImageFacts(b"", "missing", "there is no such file")
         except OSError as error:
             return ImageFacts(b"", "unreadable", error.strerror or str(error))
     digest = digest_of(data)

@@ -23,8 +23,8 @@ import torch.utils._device
 from .counts import Counts
 from .tensors import CARD, CardMode, CardTensor
 
-# Seconds at the end of the process. Autograd's thread for the card lets go of Python's tensors after `backward`
-# returned; a thread that asks for the interpreter's lock after the interpreter has ended aborts the process.
+# Seconds at the end of the process. Autograd's thread for the card lets go of Python's tensors after
+# `backward` returned; a thread that asks for the interpreter's lock after its end aborts the process.
 _LETTING_GO = 0.5
 
 # Words of the table of functions that are copied; two more stand before it.

@@ -1,12 +1,19 @@
 """A front between a trainer's requests and vLLM: the images go along, and the answer is the policy's."""
 
+import asyncio
+import json
 import re
+import threading
+import time
 
 import pytest
 import requests
+from aiohttp import web
 
+from hf_vlm_rl.policy import serving
 from tests.front.asking import own
 from tests.front.conftest import CAT, CUP
+from tests.vllm.stand_in import listening
 
 FAMILIES = ("qwen2_5_vl", "internvl", "idefics3", "llava")
 
@@ -206,3 +213,147 @@ def test_stale_features_are_dropped_after_weights(policy_for, server_of):
     assert stand_in.posted[:7] == [*expected, ("/pause", {"sent": "/pause"})]
     assert answer.status_code == 500
     assert "VLLM_SERVER_DEV_MODE=1" in answer.json()["error"]["message"]
+
+
+def test_an_answer_that_breaks_off_is_asked_for_again(policy_for, server_of, encode, complete):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, _ = server_of(policy)
+    generate, breaks = stand_in.generate, [True]
+
+    async def broken(request):
+        if not breaks:
+            return await generate(request)
+        breaks.pop()
+        response = web.StreamResponse(headers={"Content-Length": "1000", "Content-Type": "application/json"})
+        await response.prepare(request)
+        await response.write(b'{"choices": [')
+        request.transport.close()
+        return response
+
+    stand_in.generate = broken
+    with listening(stand_in) as server, policy.serving(server) as url:
+        assert complete(url, encode(policy, "What?", CAT)).status_code == 200
+    assert not breaks
+
+
+def test_a_completion_that_ended_by_an_error_is_none(policy_for, server_of, encode, complete):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, server = server_of(policy)
+    answer = stand_in.answer
+
+    def failed(body):
+        said = json.loads(answer(body).text)
+        for choice in said["choices"]:
+            choice |= {"finish_reason": "error", "token_ids": [], "logprobs": {"content": []}}
+        return web.json_response(said)
+
+    stand_in.answer = failed
+    with policy.serving(server) as url:
+        refused = complete(url, encode(policy, "What?", CAT))
+    assert refused.status_code == 500
+    assert len(stand_in.asked) == 2
+
+
+def test_what_nobody_expected_is_told_in_words_and_logged(policy_for, server_of, encode, complete, caplog):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, _ = server_of(policy)
+
+    async def no_models(request):
+        return web.json_response({"data": []})
+
+    stand_in.models = no_models
+    with listening(stand_in) as server, policy.serving(server) as url:
+        refused = complete(url, encode(policy, "What?", CAT))
+    assert refused.status_code == 502
+    assert "IndexError" in refused.json()["error"]["message"]
+    assert "Traceback" in caplog.text
+
+
+@pytest.mark.parametrize(("include", "text"), [(False, "yes"), (True, "yes stop")])
+def test_a_string_that_ends_a_completion_is_cut_off_as_vllm_does(
+    policy_for, server_of, encode, complete, include, text
+):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, server = server_of(policy)
+    ids = policy.processing_class.tokenizer("yes stop", add_special_tokens=False)["input_ids"]
+    never = policy.processing_class.state.never_sampled
+    values, tokens = [[-0.1, *[-50.0] * len(never)]] * len(ids), [[each, *never] for each in ids]
+    stand_in.engine.sample = lambda *_: (ids, values, tokens)
+    answer = stand_in.answer
+
+    def stopped(body):
+        said = json.loads(answer(body).text)
+        said["choices"][0]["finish_reason"] = "stop"
+        return web.json_response(said)
+
+    stand_in.answer = stopped
+    asked = {"stop": ["never", " stop"], "include_stop_str_in_output": include, "top_p": 0.9}
+    with policy.serving(server) as url:
+        choice = complete(url, encode(policy, "What?", CAT), **asked).json()["choices"][0]
+    assert (choice["text"], choice["stop_reason"], choice["token_ids"]) == (text, " stop", ids)
+
+
+def test_log_probs_at_a_low_temperature_are_finite(policy_for, server_of, encode, complete):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, server = server_of(policy)
+    never = policy.processing_class.state.never_sampled
+    stand_in.engine.sample = lambda *_: ([7], [[-0.1, *[-9999.0] * len(never)]], [[7, *never]])
+    ids = encode(policy, "What?", CAT)
+    with policy.serving(server) as url:
+        answer = complete(url, ids, temperature=0.01, top_p=0.9)
+        refused = complete(url, ids, temperature=0.001)
+    assert answer.json()["choices"][0]["logprobs"]["token_logprobs"] == [-0.1]
+    assert refused.status_code == 400
+    assert "vLLM raises what lies between" in refused.json()["error"]["message"]
+
+
+def test_features_are_dropped_though_the_trainer_gave_up(policy_for, server_of):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, _ = server_of(policy)
+    take, given_up = stand_in.take, threading.Event()
+
+    async def slow(request):
+        answer = await take(request)
+        while request.path == "/finish_weight_update" and not given_up.is_set():
+            await asyncio.sleep(0.02)
+        return answer
+
+    stand_in.take = slow
+    with listening(stand_in) as server, policy.serving(server) as url:
+        with pytest.raises(requests.Timeout):
+            requests.post(f"{url}/finish_weight_update", json={}, timeout=0.5)
+        given_up.set()
+        for _ in range(100):
+            if "/reset_encoder_cache" in [path for path, _ in stand_in.posted]:
+                break
+            time.sleep(0.05)
+    assert "/reset_encoder_cache" in [path for path, _ in stand_in.posted]
+
+
+def test_a_web_page_gets_no_answer(policy_for, server_of):
+    policy = policy_for("qwen2_5_vl")
+    stand_in, server = server_of(policy)
+    with policy.serving(server) as url:
+        answer = requests.post(f"{url}/pause", headers={"Origin": "http://evil.example"})
+    assert answer.status_code == 403
+    assert stand_in.posted == []
+
+
+def test_no_comparison_outlives_the_block(policy_for, server_of, encode, complete, monkeypatch):
+    policy = policy_for("qwen2_5_vl")
+    _, server = server_of(policy)
+    ended, own = [], serving.logprobs_of
+
+    def slow(*given):
+        time.sleep(0.5)
+        values = own(*given)
+        ended.append(True)
+        return values
+
+    monkeypatch.setattr(serving, "logprobs_of", slow)
+    asked = {"model": "tiny", "prompt": encode(policy, "What?", CAT), "max_tokens": 2, "logprobs": 0}
+    with policy.serving(server) as url, pytest.raises(requests.Timeout):
+        requests.post(f"{url}/v1/completions", json=asked, timeout=0.4)
+    begun = len(ended)
+    time.sleep(1.0)
+    assert len(ended) == begun

@@ -52,6 +52,9 @@ def test_a_token_is_asked_for(policy_for, server_of, encode, complete, caplog):
         ({"servers": ["gpu:8000"]}, "Got the server 'gpu:8000'"),
         ({"servers": ["http://gpu:8000/v1"]}, "Got the server 'http://gpu:8000/v1'"),
         ({"host": "0.0.0.0"}, "other machines reach, and no token"),
+        ({"host": "::"}, "other machines reach, and no token"),
+        ({"host": "nobody.invalid"}, "Expected an address of this machine"),
+        ({"servers": ["http://gpu:8000", "http://gpu:8000/"]}, "one of them twice"),
         ({"compare_every": 0}, "Got compare_every=0"),
     ],
 )

@@ -27,6 +27,7 @@ class StandIn:
         keys: What requests for completions brought as `Authorization`.
         instance: What vLLM draws anew in each process.
         drops: How many of the next requests for completions lose their connection.
+        hangs: Whether requests for completions and questions after its health get no answer while it is true.
     """
 
     workers = 1
@@ -35,6 +36,7 @@ class StandIn:
         self.engine, self.asked, self.posted, self.failures = engine, [], [], []
         self.statuses, self.keys = {}, set()
         self.instance, self.drops, self.queries = "a1b2c", 0, []
+        self.hangs = False
 
     def application(self):
         application = web.Application(client_max_size=1 << 30)
@@ -47,6 +49,7 @@ class StandIn:
         return application
 
     async def health(self, request):
+        await self.hang()
         return web.Response()
 
     async def models(self, request):
@@ -69,8 +72,13 @@ class StandIn:
             self.engine.llm.reset_encoder_cache()
         return web.json_response({}, status=self.statuses.get(request.path, 200))
 
+    async def hang(self):
+        while self.hangs:
+            await asyncio.sleep(0.02)
+
     async def generate(self, request):
         body = await request.json()
+        await self.hang()
         if self.drops:
             self.drops -= 1
             request.transport.abort()

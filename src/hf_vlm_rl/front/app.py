@@ -37,10 +37,15 @@ PARTS_BYTES = 256 << 20
 
 # What trainers of TRL ask one server.
 ONE = ("/health", "/server_info", "/v1/models", "/version")
-# A server that answers 200 to these has the last weights.
-WEIGHTS = ("/finish_weight_update", "/v1/load_lora_adapter")
+# Steps of sending weights, as `Servers.everywhere` knows them.
+STEPS = {
+    "/start_weight_update": "begin",
+    "/update_weights": "part",
+    "/finish_weight_update": "end",
+    "/v1/load_lora_adapter": "whole",
+}
 # Behind these, what a server knows of images may be of older weights.
-STALE = (*WEIGHTS, "/reset_prefix_cache")
+STALE = ("/finish_weight_update", "/v1/load_lora_adapter", "/reset_prefix_cache")
 # These are for servers that have no request half answered.
 IDLE = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
 # What they ask all servers.
@@ -68,8 +73,8 @@ class Front:
         servers: vLLM's; they are closed with the application.
         token: What a request has to bring, as a bearer token or a password; None: nothing.
         compare: Raises `UnsupportedModelError` where vLLM computes another model.
-        compare_every: It is called for the first request, the first after weights were sent for the first
-            time, and each so many-th.
+        compare_every: It is called for each server's first answer, its first after weights were sent for
+            the first time, and each so many-th.
     """
 
     def __init__(
@@ -82,13 +87,14 @@ class Front:
     ):
         self._tokenizer, self._servers, self._token = tokenizer, servers, token
         self._compare, self._compare_every = compare, compare_every
-        self._answered = 0
-        # 0 before weights were sent, 1 until an answer of theirs was compared, then 2.
-        self._new_weights = 0
+        self._new_weights = False
+        # By server: whether its next answer is compared, and how many it gave since.
+        self._due: dict[str, bool] = {server.url: compare is not None for server in servers.all}
+        self._answered = dict.fromkeys(self._due, 0)
         # Servers are paused amid requests whose keys and values they have still.
         self._frozen = False
         self._longest: int | None = None
-        self._dtype: str | None = None
+        self._dtypes: dict[str, str] = {}
         self._parts: ByteBoundedCache[int, dict] = ByteBoundedCache(
             PARTS_BYTES, lambda part: len(part["url"])
         )
@@ -116,6 +122,8 @@ class Front:
             # The salt of tickets is no secret, and whoever asks for it has no token yet.
             if self._token and request.path != "/tickets" and not _brings(request, self._token):
                 raise RefusedError("Got no token, or a wrong one. Expected the front's.", 401)
+            if "Origin" in request.headers:
+                raise RefusedError("Got a request of a web page. Expected a trainer's.", 403)
             return await handler(request)
         except web.HTTPException as refused:
             hint = f"; the front passes on {sorted((*ONE, *ALL))}" if refused.status == 404 else ""
@@ -126,6 +134,9 @@ class Front:
             message, status = str(error), error.status
         except ServersLostError as error:
             message, status = str(error), 503
+        except Exception as error:
+            logger.exception("%s %s failed", request.method, request.path)
+            message, status = f"vLLM's answer cannot be used: {type(error).__name__}: {error}", 502
         logger.error("%s %s: %d %s", request.method, request.path, status, message)
         return web.json_response(
             {"error": {"message": message, "type": "front", "code": status}}, status=status
@@ -136,7 +147,8 @@ class Front:
         if self._longest is None:
             models = checked(await self._servers.ask("GET", "/v1/models"), "/v1/models")
             self._longest = models["data"][0].get("max_model_len")
-        read = await self._threaded(read_request, self._tokenizer, body, self._longest, self._is_due())
+        due = any(self._due.values())
+        read = await self._threaded(read_request, self._tokenizer, body, self._longest, due)
         asking = [asyncio.create_task(self._generate(read, row)) for row in range(len(read.prompts))]
         try:
             answers = await asyncio.gather(*asking)
@@ -161,27 +173,34 @@ class Front:
             parts.append(self._parts.put(ticket, content_part(image)) if part is None else part)
         return parts
 
-    def _is_due(self) -> bool:
-        return self._answered % self._compare_every == 0 or self._new_weights == 1
-
     async def _compare_one(self, read: Request, answers: Sequence[Mapping]) -> None:
-        """At some requests, compare a completion of the row with the most images with the policy's."""
-        due = self._is_due() and answers[0]["choices"][0].get("logprobs") is not None
-        self._answered, self._new_weights = self._answered + 1, self._new_weights and 2
-        if (
-            self._compare is None
-            or not due
-            or not is_uncut(read.sampling, self._tokenizer.processing_class.state.never_sampled)
-        ):
+        """Where a server is due, compare a completion of its row with the most images with the policy's."""
+        rows = sorted(range(len(answers)), key=lambda row: -len(read.prompts[row].images))
+        for url in {answer["url"] for answer in answers}:
+            self._answered[url] += 1
+            if self._answered[url] % self._compare_every == 0:
+                self._due[url] = self._compare is not None
+        if not is_uncut(read.sampling, self._tokenizer.processing_class.state.never_sampled):
             return
-        if self._dtype is None:
-            info = (await self._servers.ask("GET", "/server_info", params={"config_format": "json"})).json()
-            self._dtype = str((info or {}).get("vllm_config", {}).get("model_config", {}).get("dtype"))
-        row = max(range(len(read.prompts)), key=lambda index: len(read.prompts[index].images))
-        first, temperature = answers[row]["choices"][0], read.sampling["temperature"]
+        for row in rows:
+            url, first = answers[row]["url"], answers[row]["choices"][0]
+            if not self._due[url] or not first["token_ids"] or first.get("logprobs") is None:
+                continue
+            self._due[url] = False  # not by a request beside this one, too
+            try:
+                await self._compare_row(read, row, url, first)
+            except BaseException:
+                self._due[url] = True
+                raise
+
+    async def _compare_row(self, read: Request, row: int, url: str, first: Mapping) -> None:
+        if url not in self._dtypes:
+            self._dtypes[url] = await self._servers.dtype(url)
         sampled = logprobs_of_sampled(read, self._tokenizer, row, first)
-        compared = (row, read.prompts[row], first["token_ids"], sampled, temperature, self._dtype)
-        await self._threaded(self._compare, *compared)
+        temperature, dtype = read.sampling["temperature"], self._dtypes[url]
+        compared = (row, read.prompts[row], first["token_ids"], sampled, temperature, dtype)
+        if self._compare is not None:  # nothing is due without it
+            await self._threaded(self._compare, *compared)
 
     async def _handshake(self, request: web.Request) -> web.Response:
         return web.json_response({"salt": self._tokenizer.processing_class.codec.salt})
@@ -190,6 +209,10 @@ class Front:
         return _relayed(await self._servers.ask("GET", request.path, params=request.query))
 
     async def _ask_all(self, request: web.Request) -> web.Response:
+        # A trainer that does not wait for the end must not keep features from being dropped.
+        return await asyncio.shield(self._relay(request, await request.read()))
+
+    async def _relay(self, request: web.Request, content: bytes) -> web.Response:
         path, params = request.path, dict(request.query)
         if path == "/pause":
             params, self._frozen = _paused(params)
@@ -198,8 +221,8 @@ class Front:
         elif self._frozen and path in IDLE:
             checked(await self._everywhere("POST", "/pause", params={"mode": "wait"}), "/pause")
             self._frozen = False
-        given = {"params": params, "data": await request.read(), "headers": JSON}
-        answer = await self._everywhere("POST", path, weights=path in WEIGHTS, **given)
+        given = {"params": params, "data": content, "headers": JSON}
+        answer = await self._everywhere("POST", path, weights=STEPS.get(path), **given)
         if answer.status == 200 and path in STALE:
             reset = await self._everywhere("POST", "/reset_encoder_cache")
             if reset.status != 200:
@@ -208,7 +231,8 @@ class Front:
                     "images that older weights made. Expected 200: start it with VLLM_SERVER_DEV_MODE=1.",
                     500,
                 )
-            self._new_weights = self._new_weights or 1
+            if not self._new_weights:
+                self._new_weights, self._due = True, dict.fromkeys(self._due, self._compare is not None)
         return _relayed(answer)
 
     async def _everywhere(self, method: str, path: str, **given: Any) -> Answer:
@@ -224,6 +248,11 @@ class Front:
     async def _world_sizes(self) -> dict[str, int]:
         path = "/get_world_size"
         answers = await self._servers.everywhere("GET", path)
+        if missing := {server.url for server in self._servers.all} - {answer.url for answer in answers}:
+            raise ServersLostError(
+                f"{sorted(missing)} cannot be reached, and would never get weights. Expected all servers "
+                "when a trainer starts: start them, or leave them out."
+            )
         return {answer.url: checked(answer, path)["world_size"] for answer in answers}
 
     async def _join(self, request: web.Request) -> web.Response:
@@ -239,7 +268,7 @@ class Front:
         return _relayed(await self._everywhere("POST", request.path, bodies=bodies))
 
     async def _close(self, application: web.Application) -> None:
-        self._thread.shutdown(wait=False)
+        await asyncio.to_thread(self._thread.shutdown)  # a comparison is a forward of the policy
         await self._servers.close()
 
     async def _threaded(self, function: Callable, *given: Any) -> Any:
@@ -260,14 +289,15 @@ def _paused(params: dict[str, str]) -> tuple[dict[str, str], bool]:
 
 def _brings(request: web.Request, token: str) -> bool:
     """Whether a request has the token: TRL's clients can only send one as the password of an address."""
-    given = request.headers.get("Authorization", "")
-    kind, _, value = given.partition(" ")
-    if kind == "Basic":
+    header = request.headers.get("Authorization", "")
+    kind, _, value = header.partition(" ")
+    if kind.lower() == "basic":
         try:
-            value = aiohttp.BasicAuth.decode(given).password
+            value = aiohttp.BasicAuth.decode(header).password
         except ValueError:
             return False
-    return kind in ("Basic", "Bearer") and hmac.compare_digest(value.encode(), token.encode())
+    given = value.encode(errors="surrogateescape")
+    return kind.lower() in ("basic", "bearer") and hmac.compare_digest(given, token.encode())
 
 
 async def _json(request: web.Request) -> Any:

@@ -42,7 +42,7 @@ async def ask(
     model: str | None,
     sampling: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """What vLLM answers to a prompt, which it saw as the policy does.
+    """What vLLM answers to a prompt, which it saw as the policy does, and as `url` the server that did.
 
     Args:
         servers: vLLM's.
@@ -69,13 +69,22 @@ async def ask(
     if parts:
         body["content_parts"] = list(parts)
     answer = await servers.ask("POST", PATH, json=body)
-    if answer.status == 500:
+    if answer.status >= 500 or _failed(answer.json()):
         # While weights are sent, vLLM may forget an image between its processing and its first step.
-        answer = await servers.ask("POST", PATH, json=body)
+        answer = await servers.ask("POST", PATH, but=answer.url, json=body)
     said = checked(answer, f"{PATH} for row {row}")
+    if _failed(said):
+        raise RefusedError(
+            f"vLLM at {answer.url} ended a completion of row {row} by an error of its own.", 500
+        )
     check_same_prompt(processing, prompt, said.get("prompt_token_ids"), row)
-    said["choices"] = sorted(said["choices"], key=lambda choice: choice["index"])
-    return said
+    return {**said, "url": answer.url, "choices": sorted(said["choices"], key=lambda choice: choice["index"])}
+
+
+def _failed(said: Any) -> bool:
+    """Whether vLLM ended a completion by an error, which it answers with 200."""
+    choices = said.get("choices") if isinstance(said, dict) else None
+    return any(choice.get("finish_reason") == "error" for choice in choices or ())
 
 
 def checked(answer: Answer, path: str) -> Any:

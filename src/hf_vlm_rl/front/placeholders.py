@@ -16,6 +16,9 @@ from ..errors import ImageError, UnsupportedModelError
 # The lowest that vLLM takes. As a difference of logits, e^-100 is no probability.
 BIAS = -100.0
 
+# vLLM's servers answer -9999 in the place of lower log-probs and of -inf.
+NOTHING = -9998.0
+
 
 def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of vLLM's `SamplingParams` that forbid placeholders and ask for their log-probs.
@@ -97,7 +100,9 @@ def sampled_logprobs(
         if value is not None and temperature > 0:
             # None and -inf: cut off by top_k, top_p or min_p, and then the ratio is the cut's as well.
             biased = [known[each] for each in placeholder_ids]
-            odds = sum(math.exp(each - BIAS / temperature) for each in biased if each is not None)
+            odds = sum(
+                math.exp(each - BIAS / temperature) for each in biased if each is not None and each > NOTHING
+            )
             value -= math.log1p(odds)
         sampled.append(value)
     return sampled

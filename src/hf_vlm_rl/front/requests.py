@@ -33,6 +33,8 @@ FLAGS = ("add_special_tokens", "return_token_ids", "return_tokens_as_token_ids",
 TYPES: dict[str, tuple[tuple[type, ...], int]] = dict.fromkeys(FLAGS, ((bool,), False))
 TYPES |= {"max_tokens": ((int,), 1), "n": ((int,), 1), "temperature": ((int, float), 0)}
 
+LOWEST_TEMPERATURE = 0.01
+
 
 @dataclass(frozen=True)
 class Request:
@@ -75,6 +77,11 @@ def read_request(tokenizer: IdsTokenizer, body: Any, longest: int | None, compar
         value = body.get(name, least)
         if type(value) not in types or not least <= value < 2**31:
             raise ValueError(f"Got {name}={value!r}. Expected {types[-1].__name__}, {least} to 2**31.")
+    if 0 < body.get("temperature", 1) < LOWEST_TEMPERATURE:
+        raise ValueError(
+            f"Got temperature={body['temperature']}. Expected 0, or {LOWEST_TEMPERATURE} or more: vLLM "
+            "raises what lies between."
+        )
     if body.get("logprobs", 0) != 0:
         raise ValueError(
             f"Got logprobs={body['logprobs']}. Expected 0, the sampled tokens', or none: those of other "
@@ -160,8 +167,12 @@ def logprobs_of_sampled(
 def _choice(request: Request, tokenizer: IdsTokenizer, row: int, choice: Mapping[str, Any]) -> dict[str, Any]:
     stock, body, ids = tokenizer.processing_class.tokenizer, request.body, choice["token_ids"]
     skip = body.get("skip_special_tokens", True)
-    made = {"text": stock.decode(ids, skip_special_tokens=skip), "logprobs": None}
-    made |= {name: choice.get(name) for name in ("finish_reason", "stop_reason")}
+    text, stop = stock.decode(ids, skip_special_tokens=skip), None
+    if choice.get("finish_reason") == "stop":
+        last = len(text) - len(stock.decode(ids[:-1], skip_special_tokens=skip))
+        text, stop = _cut(text, last, body)
+    stop = choice.get("stop_reason") or stop
+    made = {"text": text, "logprobs": None, "finish_reason": choice.get("finish_reason"), "stop_reason": stop}
     if body.get("return_token_ids"):
         made |= {"token_ids": ids, "prompt_token_ids": request.ids[row]}
     if "logprobs" in body:
@@ -175,3 +186,19 @@ def _choice(request: Request, tokenizer: IdsTokenizer, row: int, choice: Mapping
             "text_offset": [],
         }
     return made
+
+
+def _cut(text: str, last: int, body: Mapping[str, Any]) -> tuple[str, str | None]:
+    """A text up to the string of `stop` that ended it, and that string.
+
+    Args:
+        text: All that was decoded.
+        last: How many of its characters are of the last token.
+        body: The request's.
+    """
+    stops = body.get("stop") or []
+    for stop in [stops] if isinstance(stops, str) else stops:
+        place = text.find(stop, max(0, len(text) + 1 - last - len(stop)))
+        if stop and place >= 0:
+            return text[: place + len(stop) * bool(body.get("include_stop_str_in_output"))], stop
+    return text, None

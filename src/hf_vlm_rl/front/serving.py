@@ -46,7 +46,11 @@ def serving(
     if compare_every < 1:
         raise ValueError(f"Got {compare_every=}. Expected a number of requests, 1 or more.")
     _check_servers(servers)
-    if not ipaddress.ip_address(socket.gethostbyname(host)).is_loopback and not token:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except OSError as error:
+        raise ValueError(f"Got host={host!r}: {error}. Expected an address of this machine.") from error
+    if not ipaddress.ip_address(address[0]).is_loopback and not token:
         raise ValueError(
             f"Got host={host!r}, which other machines reach, and no token. Whoever asks a front commands the "
             f"vLLM servers behind it. Expected a token in the environment variable {TOKEN}, or "
@@ -55,7 +59,7 @@ def serving(
     from .app import Front
     from .servers import Servers
 
-    listening = socket.create_server((host, port))
+    listening = socket.create_server(address[:2], family=family)
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="vllm-front", daemon=True)
     thread.start()
@@ -71,7 +75,7 @@ def serving(
 
     runner = asyncio.run_coroutine_threadsafe(start(), loop).result()
     try:
-        yield f"http://{host}:{listening.getsockname()[1]}"
+        yield f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     finally:
         asyncio.run_coroutine_threadsafe(runner.cleanup(), loop).result()
         loop.call_soon_threadsafe(loop.stop)
@@ -84,5 +88,7 @@ def _check_servers(servers: Sequence[str]) -> None:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.path.strip("/"):
             raise ValueError(f"Got the server {url!r}. Expected an address such as 'http://gpu:8000'.")
+    if len({url.rstrip("/") for url in servers}) < len(servers):
+        raise ValueError(f"Got the servers {list(servers)}, one of them twice. Expected each once.")
     if not servers:
         raise ValueError("Got no server. Expected the address of a `vllm serve`, such as 'http://gpu:8000'.")

@@ -32,6 +32,6 @@ def logprobs_of(
     if carried:
         inputs |= {name: tensor.to(device) for name, tensor in pack(list(carried)).items()}
     with evaluating(model):
-        logits = model(**inputs, use_cache=False).logits[0, len(ids) - 1 : -1]
+        logits = model(**inputs, use_cache=False, logits_to_keep=len(completion) + 1).logits[0, :-1]
     chosen = torch.tensor(completion, device=device)[:, None]
     return (logits.float() / temperature).log_softmax(-1).gather(-1, chosen)[:, 0].tolist()

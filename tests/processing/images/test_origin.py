@@ -6,6 +6,8 @@ import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
 import fsspec
@@ -71,6 +73,31 @@ def test_images_notes_videos_and_text_prompts_come_from_the_origin(node):
     assert second.text_prompts.remember(7, [1, 2, 3, 4], key)
     # `clean` and the bound of what is spilled may remove them: they can be fetched again.
     assert not (second.directory / "kept").exists()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """The address of a server of files, over HTTP; machine "a" writes them."""
+    (tmp_path / "a").mkdir()
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=tmp_path / "a")) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def test_a_server_of_files_is_an_origin(node, served):
+    plain = node("a").put(noise(0), keep=True)
+    noted = node("a").put(noise(1), columns={"answer": 1}, keep=True)
+    second = node("b", origin=served)
+    assert same(second.get(plain).image, noise(0))
+    assert second.get(noted).columns == {"answer": 1}
+    with pytest.raises(TicketError, match="push_images"):
+        second.get(image_ticket(noise(2)))
 
 
 def test_what_was_fetched_needs_the_origin_no_more(node):

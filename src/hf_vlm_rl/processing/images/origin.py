@@ -94,7 +94,10 @@ class Origin:
             with files.open(path, "rb") as file:  # its size may have been told wrongly
                 return file.read(size_limit(suffix) + 1)
         except FileNotFoundError as error:
-            if isinstance(error.__cause__, FileNotFoundError | EntryNotFoundError | None):
+            cause = error.__cause__
+            # aiohttp, an extra, tells a status; file systems have no common word for what is not there.
+            absent = isinstance(cause, FileNotFoundError | EntryNotFoundError | None)
+            if absent or getattr(cause, "status", None) == 404:
                 return None
             raise  # so says `fsspec` also of a server that does not answer, and of a repository
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DataError
+from ..errors import DataError, ImageError
 from ..processing.images.options import options_of
 from ..processing.images.reference import Reference, as_list
 from .passes.column_types import Kind
@@ -155,11 +155,7 @@ class Turns:
         if kind in ("image", "image_url"):
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
-            if options := options_of(block):
-                raise DataError(
-                    f"{self._turn()} has an image with {sorted(options)}; a column of images holds no "
-                    "options of single ones. Expected an image alone; set them for all in from_pretrained"
-                )
+            _refuse_options(block, self._turn())
             fields = {name: value for name, value in block.items() if name != "type" and value is not None}
             self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE
@@ -196,9 +192,15 @@ class ConversationReader:
         (an empty one says nothing), or that of the options.
 
         Raises:
-            DataError: If it is no list of messages, or the field `system` is no string or not the only
-                system message.
+            DataError: If it is no list of messages, the field `system` is no string or not the only system
+                message, or the record has ms-swift's other half of a pair.
         """
+        for field in ("rejected_response", "rejected_messages"):
+            if record.get(field) is not None and field not in self.options.drop:
+                raise DataError(
+                    f"the row has {field!r}, as ms-swift writes pairs; expected 'prompt', 'chosen' and "
+                    f"'rejected', or drop=[{field!r}]"
+                )
         system = None if "system" in self.options.drop else record.get("system")
         if system and (not isinstance(system, str) or _has_system(messages)):
             raise DataError(
@@ -238,7 +240,17 @@ class ConversationReader:
             raise DataError("both 'image' and 'images' are given; expected one of them")
         if record.get("video") is not None or record.get("videos") is not None:
             raise DataError("the row has a video; expected images or text")
-        return [self.root.stored(image) for images in filled for image in as_list(images)]
+        return self.stored([image for images in filled for image in as_list(images)])
+
+    def stored(self, images: Sequence[Any]) -> list[Reference]:
+        """Images of a row's columns as they are stored.
+
+        Raises:
+            DataError: If one is no image, or has options.
+        """
+        for image in images:
+            _refuse_options(image, "the row")
+        return [self.root.stored(image) for image in images]
 
     def split(self, turns: Turns, images: list[Reference]) -> dict[str, Any]:
         """The columns of a conversation: what was said up to the last turn of the user, and what came after.
@@ -266,6 +278,18 @@ class ConversationReader:
             answer = "".join(block["text"] for block in rest[0]["content"]) if rest else None
             columns[self.options.answer] = answer
         return columns | ({"completion": rest} if self.options.completion else {})
+
+
+def _refuse_options(image: Any, place: str) -> None:
+    try:
+        options = options_of(image)
+    except ImageError as error:
+        raise DataError(str(error)) from error
+    if options:
+        raise DataError(
+            f"{place} has an image with {sorted(options)}; a column of images holds no options of single "
+            "ones. Expected an image alone; set them for all in from_pretrained"
+        )
 
 
 def _has_system(messages: Any) -> bool:

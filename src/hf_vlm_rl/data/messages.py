@@ -81,16 +81,24 @@ def form_of(record: Any) -> str:
     Raises:
         DataError: If none can be told.
     """
-    fields = {name for name in READ if isinstance(record, Mapping) and record.get(name) is not None}
+    named: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
+    fields = {name for name in READ if named.get(name) is not None}
     if "messages" in fields and not fields & {"prompt", "completion", *PAIR}:
         return "messages"
     if fields >= set(PAIR) and not fields & {"messages", "completion"}:
         return "preference"
     if "prompt" in fields and not fields & {"messages", *PAIR}:
         return "completion" if "completion" in fields else "prompt"
-    if not fields & set(READ[:5]) and isinstance(record, Mapping) and record.get("question") is not None:
+    if not fields & set(READ[:5]) and named.get("question") is not None:
         return "question"
-    shown = sorted(record) if isinstance(record, Mapping) else str(record)[:80]
+    if not isinstance(record, Mapping):
+        raise DataError(f"the row is {record!r:.80}; expected a JSON object")
+    shown = sorted(map(str, record))
+    if "query" in shown:
+        raise DataError(
+            f"the row has {shown}, as ms-swift writes; expected 'prompt' in place of 'query', and "
+            "'completion', or 'chosen' and 'rejected', in place of 'response' and 'rejected_response'"
+        )
     raise DataError(
         f"the row has {shown}; expected 'messages', or 'prompt' or 'question', or 'prompt' and "
         "'completion', or 'chosen' and 'rejected' (with 'prompt', unless both begin with it)"
@@ -112,21 +120,29 @@ def of_first_form(
 ) -> Source:
     """A source whose reader is that of the form of its first usable row.
 
-    With `others`, a source is returned as it is if its first usable row is one of them.
+    With `others`, a source is returned as it is if its first usable row is one of them. If bad rows are
+    skipped and no row tells its form, any reader will do: each row is told why when it is read.
 
     Raises:
-        DataError: If no row tells its form.
+        DataError: If no row tells its form, and bad rows are not skipped or there is none.
     """
     first_error = None
-    for record in unread.records():
-        try:
-            if isinstance(record.value, DataError):
-                raise record.value
-            if others(record.value):
-                return unread
-            return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
-        except DataError as error:  # counted as bad when the rows are read
-            first_error = first_error or DataError(f"{record.place}: {error}")
+    try:
+        for record in unread.records():
+            try:
+                if isinstance(record.value, DataError):
+                    raise record.value
+                if others(record.value):
+                    return unread
+                return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
+            except DataError as error:  # counted as bad when the rows are read
+                first_error = first_error or DataError(f"{record.place}: {error}")
+    except DataError as error:  # what follows cannot be read
+        if first_error is None:
+            raise
+        first_error = error
+    if first_error and options.on_error != "raise":
+        return replace(unread, reader=MessagesReader(folder, options, "messages"))
     raise first_error or DataError(f"{unread.name} has no rows. Expected at least one.")
 
 

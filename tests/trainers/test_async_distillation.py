@@ -52,5 +52,6 @@ def test_the_servers_of_its_teachers_have_to_read_tickets():
     urls = {"art": "http://localhost:1", "charts": "http://localhost:2"}
     trainer = SimpleNamespace(args=config("out", bf16=False, use_cpu=True, teacher_server_urls=urls))
     known = {trainer.args.vllm_server_base_url, urls["art"]}
+    processing = SimpleNamespace(codec=SimpleNamespace(salt=7), image_processor=SimpleNamespace(to_dict=dict))
     with pytest.raises(ValueError, match=r"has teacher_server_urls\['charts'\] set .* at http://localhost:2"):
-        check_servers(trainer, 7, known)
+        check_servers(trainer, processing, known)

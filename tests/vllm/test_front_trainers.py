@@ -8,6 +8,7 @@ from packaging.version import Version
 from trl.trainer import grpo_trainer
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.front import serving
 from tests.trainers.runs import flat, mixture
 from tests.vllm.fake_server import FakeClient, FakeServer
 from tests.vllm.looking import photo_of
@@ -65,6 +66,15 @@ def test_a_server_that_reads_no_tickets_is_refused(options, message, policy_for,
         with pytest.raises(ValueError, match=message):
             trainer.train()
     assert trainer.state.global_step == 0
+
+
+def test_a_front_that_makes_other_images_is_refused(policy_for, through, checkpoint):
+    policy = policy_for("qwen2_5_vl")
+    other = AutoVLMPolicy.tokenizer(checkpoint("qwen2_5_vl"), min_pixels=28 * 28, max_pixels=28 * 28 * 4)
+    with listening(StandIn(None)) as address, serving.serving(other, [address]) as url:
+        trainer = through(policy, url)
+        with pytest.raises(ValueError, match=r"images with other settings.*--max-pixels"):
+            trainer.train()
 
 
 def test_the_front_of_another_policy_is_refused(policy_for, through):

@@ -6,6 +6,7 @@ import signal
 import sys
 import threading
 
+from ..processing.images.bounds import OPTIONS
 from .arguments import add_revision, add_trust, at_least, hub_arguments
 
 
@@ -20,6 +21,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="address of a `vllm serve`, as http://gpu:8000; several share the requests",
     )
     parser.add_argument("--store", help="directory of the trainer's images (default: $HF_VLM_RL_CACHE)")
+    for name in OPTIONS:
+        flag = f"--{name.replace('_', '-')}"
+        parser.add_argument(
+            flag, type=at_least(1), metavar="N", help="as the trainer's from_pretrained got it"
+        )
     add_revision(parser)
     add_trust(parser)
     parser.add_argument(
@@ -40,7 +46,9 @@ def run(options: argparse.Namespace) -> None:
     from ..processing.images.store import ImageStore
 
     store = ImageStore(options.store) if options.store else None
-    tokenizer = AutoVLMPolicy.tokenizer(options.model, image_store=store, **hub_arguments(options))
+    bounds = {name: getattr(options, name) for name in OPTIONS}
+    bounds = {name: value for name, value in bounds.items() if value is not None}
+    tokenizer = AutoVLMPolicy.tokenizer(options.model, image_store=store, **bounds, **hub_arguments(options))
     stopped = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stopped.set())

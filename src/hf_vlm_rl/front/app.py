@@ -20,6 +20,7 @@ import aiohttp
 from aiohttp import web
 
 from ..errors import ImageError, TicketError, UnsupportedModelError
+from ..processing.ids.fronts import handshake
 from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.images.lru import ByteBoundedCache
 from .agreement import is_uncut
@@ -203,7 +204,7 @@ class Front:
             await self._threaded(self._compare, *compared)
 
     async def _handshake(self, request: web.Request) -> web.Response:
-        return web.json_response({"salt": self._tokenizer.processing_class.codec.salt})
+        return web.json_response(handshake(self._tokenizer.processing_class))
 
     async def _ask_one(self, request: web.Request) -> web.Response:
         return _relayed(await self._servers.ask("GET", request.path, params=request.query))

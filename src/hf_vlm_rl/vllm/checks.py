@@ -12,10 +12,8 @@ from ..compat import require_trl_with_tools_on_servers, require_vllm_of_trl
 from ..errors import ImageError, UnsupportedModelError
 from ..front.prompts import EnginePrompt
 from ..loading.stock import load_processor
+from ..processing.images.bounds import settings_of
 from ..processing.tokenizer import VLMTokenizer
-
-# Who made the settings, not what they are.
-NAMES = frozenset({"image_processor_type", "processor_class"})
 
 
 def check_trainer(trainer: Any) -> None:
@@ -102,9 +100,9 @@ def check_lengths(prompts: Sequence[EnginePrompt], longest: int | None) -> None:
 
 def changed_options(processing: VLMTokenizer, source: str) -> dict[str, Any]:
     """Settings of the policy's image processor that differ from those of the checkpoint that vLLM loads."""
-    stored = load_processor(source, {}).image_processor.to_dict()
-    own = processing.image_processor.to_dict()
-    return {name: value for name, value in own.items() if name not in NAMES and stored.get(name) != value}
+    stored = settings_of(load_processor(source, {}).image_processor)
+    own = settings_of(processing.image_processor)
+    return {name: value for name, value in own.items() if stored.get(name) != value}
 
 
 def tell_engine(engine: Any, options: dict[str, Any]) -> None:

@@ -1,22 +1,30 @@
 """Whether the servers that a trainer sends ids to read the tickets in them: `policy.serving` does."""
 
 import json
+import zlib
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import urlopen
 
 from ...compat import require_trl_with_tools_on_servers
 from ..callers import server_addresses
+from ..images.bounds import settings_of
 
 SECONDS = 10.0
 
 
-def check_servers(trainer: Any, salt: int, known: set[str]) -> None:
-    """Refuse a trainer whose server knows nothing of this tokenizer's tickets.
+def handshake(processing: Any) -> dict[str, int]:
+    """What a front and a trainer must have in common: how tickets are spelled, and what becomes of images."""
+    settings = json.dumps(settings_of(processing.image_processor), sort_keys=True, default=str)
+    return {"salt": processing.codec.salt, "images": zlib.crc32(settings.encode())}
+
+
+def check_servers(trainer: Any, processing: Any, known: set[str]) -> None:
+    """Refuse a trainer whose server knows nothing of this tokenizer's tickets, or reads other images.
 
     Args:
         trainer: TRL's.
-        salt: The tokenizer's, which differs between tokenizers.
+        processing: The policy's processing class.
         known: Addresses that answered; those that do are added.
 
     Raises:
@@ -25,7 +33,15 @@ def check_servers(trainer: Any, salt: int, known: set[str]) -> None:
     for setting, address in server_addresses(trainer).items():
         if address in known:
             continue
-        answer = _salt_in_process(trainer) if address is None else _salt(address)
+        own, salt = handshake(processing), processing.codec.salt
+        said = {"salt": _salt_in_process(trainer)} if address is None else _said(address)
+        answer = said["salt"]
+        if answer == salt and said.get("images", own["images"]) != own["images"]:
+            raise ValueError(
+                f"{type(trainer).__name__} has {setting} set, and the front at {address} processes images "
+                "with other settings than this tokenizer. Expected the same: give hf-vlm-rl vllm-front the "
+                "--max-pixels, --max-tiles, ... that from_pretrained got, or use policy.serving."
+            )
         if answer != salt:
             raise ValueError(
                 f"{type(trainer).__name__} has {setting} set and this tokenizer, whose tickets in ids nobody "
@@ -65,14 +81,15 @@ def _salt_in_process(trainer: Any) -> int | str:
     return getattr(getattr(engine, "llm", None), "ticket_salt", "no server")
 
 
-def _salt(address: str) -> int | str:
-    """The salt that a front answers, or what else happened."""
+def _said(address: str) -> dict[str, Any]:
+    """What a front answers; as its salt, what else happened."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https"):
-        return f"the address {address!r}"
+        return {"salt": f"the address {address!r}"}
     host = parts.netloc.rpartition("@")[2]  # without a token
     try:
         with urlopen(f"{parts.scheme}://{host}/tickets", timeout=SECONDS) as response:
-            return json.load(response)["salt"]
+            said = json.load(response)
+            return {name: said[name] for name in ("salt", "images")}
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return f"{type(error).__name__}: {error}"
+        return {"salt": f"{type(error).__name__}: {error}"}

@@ -350,7 +350,7 @@ class IdsTokenizer(Retyped, _StockTokenizer):
                 f"{kind} has a dataset with the columns {columns} and a tokenizer, and drops such columns. "
                 f"Expected {HOW_TO}."
             )
-        check_servers(trainer, self._processing.codec.salt, self._processing.state.fronts)
+        check_servers(trainer, self._processing, self._processing.state.fronts)
         check_tools(trainer)
 
 

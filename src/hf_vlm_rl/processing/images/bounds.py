@@ -12,6 +12,14 @@ MOST_TILES = 256
 # Keys of `size` under which some image processors keep the bounds of the area.
 _IN_SIZE = {"min_pixels": "shortest_edge", "max_pixels": "longest_edge"}
 
+# Of settings, who made them.
+_NAMES = frozenset({"image_processor_type", "processor_class"})
+
+
+def settings_of(image_processor: Any) -> dict[str, Any]:
+    """Everything that decides what becomes of an image, by name."""
+    return {name: value for name, value in image_processor.to_dict().items() if name not in _NAMES}
+
 
 def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[str, int]:
     """The options that the caller set, under the names of the family's image processor.

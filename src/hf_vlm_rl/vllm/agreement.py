@@ -1,5 +1,6 @@
 """Whether the trainer's vLLM computes what the policy computes, asked at some rollouts."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -7,6 +8,8 @@ from ..front.agreement import check_close, is_uncut
 from ..front.prompts import EnginePrompt
 from ..policy.ranks import is_sharded
 from ..policy.scored import logprobs_of
+
+logger = logging.getLogger(__name__)
 
 
 def sampling_of(engine: Any) -> Mapping[str, Any]:
@@ -38,13 +41,17 @@ def check_agreement(
     """Compare the log-probs of one completion with those of the policy's forward.
 
     Of B prompts, the one with the most images is taken. The trainer's model has the weights that the engine
-    was given; sharded ones are not asked. `sampled` are log-probs of logits divided by `temperature`.
+    was given; of sharded ones, a warning says that they are not asked. `sampled` are log-probs of logits
+    divided by `temperature`.
 
     Raises:
         UnsupportedModelError: If they are another model's, or another prompt's.
     """
     model = trainer.model
     if is_sharded(trainer.model_wrapped):
+        logger.warning(
+            "The policy's weights are spread over ranks: vLLM's log-probs are not compared with it."
+        )
         return
     row = max(range(len(rows)), key=lambda index: len(rows[index].images))
     prompt = rows[row]

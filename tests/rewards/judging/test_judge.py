@@ -139,6 +139,7 @@ def test_a_judge_is_a_part_of_others(judging):
         ({"url": "gpu:8000/v1"}, "base address"),
         ({"url": "file:///v1"}, "base address"),
         ({"url": "http://"}, "base address"),
+        ({"url": "http://gpu/v1/chat/completions/"}, "leave out /chat/completions"),
         ({"url": "http://me:secret@gpu/v1"}, "with a user, a password or a query"),
         ({"url": "http://gpu/v1?key=secret"}, "with a user, a password or a query"),
         ({"concurrency": 0}, "concurrency=0"),

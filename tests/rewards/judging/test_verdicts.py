@@ -18,7 +18,9 @@ def score(text):
     return read_verdict(text, "score", range(11))
 
 
-@pytest.mark.parametrize("text", [GOOD, f"\n {GOOD}\n", '{"score": 10, "reason": ""}'])
+@pytest.mark.parametrize(
+    "text", [GOOD, f"\n {GOOD}\n", f"```json\n{GOOD}\n```\n", '{"score": 10, "reason": ""}']
+)
 def test_a_verdict_is_read(text):
     assert score(text) == 10
 
@@ -33,7 +35,8 @@ def test_a_verdict_is_read(text):
         (f"My verdict: {GOOD}", "not JSON"),
         (f"{GOOD} is my verdict", "not JSON"),
         (f"{GOOD}{GOOD}", "not JSON"),
-        (f"```json\n{GOOD}\n```", "not JSON"),
+        (f"```json\n{GOOD}\n```\n```json\n{GOOD}\n```", "not JSON"),
+        (f"So:\n```json\n{GOOD}\n```", "not JSON"),
         (f"<think>10</think>{GOOD}", "not JSON"),
         ('{"reason": "so", "score": 1, "score": 10}', "not JSON"),
         ("[" * 100_000, "not JSON"),

@@ -90,6 +90,8 @@ class ImageJudge(Reward):
         address = urlsplit(self.url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError(f"Got url={self.url!r}. Expected a base address such as http://gpu:8000/v1.")
+        if address.path.rstrip("/").endswith("/chat/completions"):
+            raise ValueError(f"Got url={self.url!r}. Expected the base address: leave out /chat/completions.")
         if address.username or address.password or address.query or address.fragment:
             raise ValueError(
                 f"Got a url of {address.hostname} with a user, a password or a query. Expected a base "

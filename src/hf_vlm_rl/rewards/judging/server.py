@@ -72,7 +72,8 @@ class ChatServer:
             else:
                 if status == 200:
                     return self._content(text)
-                failure = NoVerdictError(f"status {status}", text[:300])
+                hint = ": structured=False leaves response_format out" if "response_format" in text else ""
+                failure = NoVerdictError(f"status {status}", text[:300] + hint)
                 if status in SETUP:
                     raise RewardError(
                         f"The judge at {self._address} answers with {failure}. Expected a server of OpenAI's "

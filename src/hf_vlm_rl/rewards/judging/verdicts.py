@@ -1,10 +1,14 @@
 """Verdicts: the schema that a server is asked for, and the reader that takes nothing else."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from .usage import NoVerdictError
+
+# How models without a schema like to answer.
+_BLOCK = re.compile(r"```(?:json)?\s*\n([^`]*)\n\s*```")
 
 
 def schema(name: str, values: Sequence[int | str]) -> dict[str, Any]:
@@ -22,7 +26,7 @@ def read_verdict(text: str, name: str, values: Sequence[int | str]) -> Any:
     """The value of a verdict.
 
     Args:
-        text: What the server answered: the JSON object and white space, nothing else.
+        text: What the server answered: the JSON object, alone or as the only code block.
         name: The key of the value.
         values: What it may be.
 
@@ -30,8 +34,9 @@ def read_verdict(text: str, name: str, values: Sequence[int | str]) -> Any:
         NoVerdictError: If it is no such object: other or repeated keys, text around it, another type, a value
             that is none of `values`.
     """
+    block = _BLOCK.fullmatch(text.strip())
     try:
-        verdict = json.loads(text, object_pairs_hook=_once)
+        verdict = json.loads(block[1] if block else text, object_pairs_hook=_once)
     except (ValueError, RecursionError) as error:
         raise NoVerdictError("not JSON", f"{text[:200]!r}") from error
     if not isinstance(verdict, dict) or set(verdict) != {"reason", name}:

@@ -1,6 +1,7 @@
 """The tokenizer for trainers of texts and ids: what it writes, and that nothing is lost on the way."""
 
 import copy
+import multiprocessing
 import pickle
 
 import datasets
@@ -261,6 +262,19 @@ def test_copies_write_the_same_ids(tokenizer, pickler):
     for other in (pickler.loads(pickler.dumps(tokenizer)), copy.deepcopy(tokenizer), copy.copy(tokenizer)):
         assert other is not tokenizer
         assert other(text)["input_ids"] == ids
+
+
+def ids_of(tokenizer, text):
+    return tokenizer(text)["input_ids"]
+
+
+@pytest.mark.slow
+def test_a_spawned_child_writes_the_same_ids(processing_for):
+    """As the worker of asynchronous trainers gets the tokenizer; it finds the image on disk."""
+    tokenizer = processing_for("internvl").as_tokenizer()
+    text = text_of(tokenizer)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(ids_of, (tokenizer, text)) == ids_of(tokenizer, text)
 
 
 def test_workers_write_the_same_rows_and_a_second_map_is_cached(processing_for, tmp_path):

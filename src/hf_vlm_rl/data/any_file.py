@@ -2,6 +2,7 @@
 
 import functools
 import os
+import re
 from pathlib import Path
 from typing import Unpack
 
@@ -27,7 +28,7 @@ SUFFIXES = (".jsonl", ".json", *TABLES, ".tar", *MIXTURES)
 def load_any(
     source: str | os.PathLike,
     *,
-    split: str = "train",
+    split: str | None = "train",
     question: str | None = None,
     image_folder: str | os.PathLike | None = None,
     **options: Unpack[LoadOptions],
@@ -42,7 +43,7 @@ def load_any(
         source: A file: JSON Lines or a JSON list (.jsonl, .json), .parquet, .csv, webdataset's .tar,
             or a mixture of such (.yaml: `load_mixture`). A folder: what `save_to_disk` wrote, .tar shards, or
             images with a metadata.jsonl, and what else `datasets` reads. Or a dataset's id on the Hub.
-        split: Of a saved dataset, a folder or a dataset on the Hub. A file has no splits.
+        split: Of a saved dataset, a folder or a dataset on the Hub; None: "test". A file has "train" alone.
         question: Of `load_image_folder`, for a folder that has a folder of images for each class.
         image_folder: Paths of images are relative to it. Default: the folder of the file, or the folder.
         **options: `answer`, `system`, `on_error` and others: `LoadOptions` explains them all.
@@ -61,7 +62,7 @@ def load_any(
 
 def parts_of(
     source: str | os.PathLike,
-    split: str,
+    split: str | None,
     question: str | None,
     image_folder: str | os.PathLike | None,
     loaded: Options,
@@ -71,19 +72,33 @@ def parts_of(
     Raises:
         DataError, OSError: As `load_any`, but for rows.
     """
-    path = Path(source)
+    path, name = Path(source), os.fspath(source)
+    pattern = set("*?[") & set(name) and not os.path.lexists(path)
+    if not name or pattern or re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", name):
+        raise DataError(
+            f"Got {name!r}. Expected a file of rows ({', '.join(SUFFIXES)}), a folder, or user/name on the "
+            "Hub. Addresses and patterns of names are not read; a mixture (.yaml) lists files."
+        )
     if question is not None:
-        return [folder_part(path, question, None, loaded)]
-    if path.suffix.lower() in MIXTURES:
-        return mixture_parts(path, image_folder, 0, loaded)
-    if path.is_dir() and (shards := sorted(path.glob("*.tar"))):
-        sources = [any_source(shard, folder_of(shard, image_folder), loaded) for shard in shards]
+        parts = [folder_part(path, question, None, loaded)]
+    elif path.suffix.lower() in MIXTURES:
+        parts = mixture_parts(path, image_folder, 0, loaded)
+    elif shards := sorted(path.glob("*.tar")):
+        rows = [file.name for suffix in (".jsonl", *TABLES) for file in path.glob(f"*{suffix}")]
+        if beside := [file for file in rows if (path / file).with_suffix(".tar") not in shards]:
+            raise DataError(
+                f"{source} holds archives (.tar), and {beside[:5]} beside them. Expected one of the two: "
+                "name the file, move it, or list both in a mixture (.yaml)."
+            )
+        parts = [Part(any_source(shard, folder_of(shard, image_folder), loaded)) for shard in shards]
     elif path.is_file() or path.suffix.lower() in SUFFIXES:
-        sources = [any_source(path, folder_of(path, image_folder), loaded)]
+        parts = [Part(any_source(path, folder_of(path, image_folder), loaded))]
     else:
         folder = os.path.abspath(path) if path.is_dir() else os.getcwd()
-        sources = [_dataset_source(str(source), split, image_folder or folder, loaded)]
-    return [Part(each) for each in sources]
+        return [Part(_dataset_source(name, split or "test", image_folder or folder, loaded))]
+    if split not in (None, "train"):
+        raise DataError(f"{source} has no splits, and split={split!r} was asked for. Expected none.")
+    return parts
 
 
 def _dataset_source(source: str, split: str, folder: str | os.PathLike, options: Options) -> Source:
@@ -103,18 +118,20 @@ def _dataset(source: str, split: str) -> Dataset:
         return load_dataset(source, split=split)
     if not any((path / name).exists() for name in ("dataset_dict.json", "state.json")):
         try:
-            table = load_dataset(source, split=split)
+            found = load_dataset(source)
+            if all(set(columns) <= {"image", "label"} for columns in found.column_names.values()):
+                raise DataError(
+                    f"{source} holds images without questions. Expected question='...', which is asked about "
+                    "each; the folder that an image lies in is its answer."
+                )
+            return found[split] if split in found else load_dataset(source, split=split)
+        except DataError:
+            raise
         except (DatasetGenerationError, OSError, ValueError) as error:
             raise DataError(
                 f"{source} cannot be read: {error.__cause__ or error}. Expected what save_to_disk wrote, "
                 f"images with a metadata.jsonl, or files of rows; name one of those: {source}/rows.jsonl."
             ) from error
-        if set(table.column_names) <= {"image", "label"}:
-            raise DataError(
-                f"{source} holds images without questions. Expected question='...', which is asked about "
-                "each; the folder that an image lies in is its answer."
-            )
-        return table
     try:
         saved = load_from_disk(source)
     except (KeyError, TypeError, AttributeError) as error:

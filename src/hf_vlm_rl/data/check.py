@@ -96,7 +96,7 @@ class DataReport:
 def check_data(
     source: str | os.PathLike,
     *,
-    split: str = "train",
+    split: str | None = "train",
     question: str | None = None,
     image_folder: str | os.PathLike | None = None,
     num_proc: int | None = None,
@@ -126,8 +126,8 @@ def check_data(
     """
     if num_proc is not None and num_proc < 1:
         raise ValueError(f"Got {num_proc=}. Expected 1 process or more.")
-    chosen: LoadOptions = {**options, "on_error": "skip"}
-    parts = parts_of(source, split, question, image_folder, Options(**chosen))
+    options["on_error"] = "skip"
+    parts = parts_of(source, split, question, image_folder, Options(**options))
     read = [source, *(part.source.name for part in parts)]
     count = None if processing_class is None else RowTokens(Counter(processing_class, False), False, {})
     pool: Executor = ThreadPoolExecutor(THREADS) if num_proc is None else ProcessPoolExecutor(num_proc)
@@ -162,36 +162,24 @@ def check_data(
 
 
 @contextmanager
-def _replaced(
-    path: str | os.PathLike | None, argument: str, suffix: str, read: Sequence[str | os.PathLike]
-) -> Iterator[IO[str] | None]:
+def _replaced(path: Any, argument: str, suffix: str, read: Sequence[Any]) -> Iterator[IO[str] | None]:
     """A file beside `path` that takes its place once all is written; None for no path.
 
     Raises:
-        ValueError: If the path cannot be written, has another suffix or is one of the files that are `read`.
+        ValueError: If the path has another suffix, no folder, or is one of the files that are `read`.
     """
     if path is None:
         yield None
         return
-    beside = Path(f"{path}.part")
-    written = [each for each in (Path(path), beside) if each.exists()]
-    folders = (each for each in map(Path, read) if written and each.is_dir())
-    sources = itertools.chain(read, *(each.rglob(f"*{suffix}") for each in folders))
-    if Path(path).suffix != suffix or any(
-        os.path.exists(each) and any(map(Path(each).samefile, written)) for each in sources
-    ):
+    target, beside = Path(path), Path(f"{path}.part")
+    there = [each for each in (target, beside) if each.exists()]
+    sources = [*map(Path, read), *(file for each in read if there for file in Path(each).rglob(f"*{suffix}"))]
+    bad = target.suffix != suffix or target.is_dir() or not target.parent.is_dir()
+    if bad or any(each.exists() and each.samefile(ours) for each in sources for ours in there):
         raise ValueError(
-            f"Got {argument}={str(path)!r}. Expected another file than the source that ends with {suffix}."
+            f"Got {argument}={str(path)!r}. Expected another file than the source that ends with {suffix}, "
+            "in a folder that is there."
         )
-    try:
-        if Path(path).is_dir():
-            raise IsADirectoryError("it is a folder")
-        beside.touch()
-    except OSError as error:
-        raise ValueError(
-            f"Got {argument}={str(path)!r}, which cannot be written ({error.strerror or error}). Expected "
-            "a file in a folder that is there."
-        ) from error
     try:
         with open(beside, "w", encoding="utf-8") as file:
             yield file
@@ -242,10 +230,6 @@ class _Check:
             yield Record(part.source.name, DataError(reason)), True
 
     def _read(self, part: Part, record: Record) -> Any:
-        if isinstance(record.value, DataError):
-            return record.value
-        if not isinstance(record.value, dict):
-            return DataError(f"the row is {record.value!r:.80}; expected a JSON object")
         try:
             columns, others = part.row(record.value)
             self.columns.add(others, record.place)
@@ -310,5 +294,5 @@ def _line(record: Record, row: Mapping[str, Any]) -> str:
         return json.dumps({**row, "images": images}, ensure_ascii=False) + "\n"
     except TypeError as error:
         raise DataError(
-            f"{record.place}: {error}. Leave the field out of the clean list by drop=[...]."
+            f"{record.place}: {error}. Leave the field out of the clean list by drop=..."
         ) from error

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import DataError, ImageError
-from ..processing.images.options import options_of
+from ..errors import DataError
 from ..processing.images.reference import Reference, as_list
 from .passes.column_types import Kind
 from .passes.image_check import ImageRoot
@@ -155,7 +154,6 @@ class Turns:
         if kind in ("image", "image_url"):
             if role == "assistant":
                 raise DataError(f"{self._turn()} (assistant) has an image block; answers have no images")
-            _refuse_options(block, self._turn())
             fields = {name: value for name, value in block.items() if name != "type" and value is not None}
             self.images.append(self.folder.stored(fields) if fields else None)
             return IMAGE
@@ -240,17 +238,7 @@ class ConversationReader:
             raise DataError("both 'image' and 'images' are given; expected one of them")
         if record.get("video") is not None or record.get("videos") is not None:
             raise DataError("the row has a video; expected images or text")
-        return self.stored([image for images in filled for image in as_list(images)])
-
-    def stored(self, images: Sequence[Any]) -> list[Reference]:
-        """Images of a row's columns as they are stored.
-
-        Raises:
-            DataError: If one is no image, or has options.
-        """
-        for image in images:
-            _refuse_options(image, "the row")
-        return [self.root.stored(image) for image in images]
+        return [self.root.stored(image) for images in filled for image in as_list(images)]
 
     def split(self, turns: Turns, images: list[Reference]) -> dict[str, Any]:
         """The columns of a conversation: what was said up to the last turn of the user, and what came after.
@@ -278,18 +266,6 @@ class ConversationReader:
             answer = "".join(block["text"] for block in rest[0]["content"]) if rest else None
             columns[self.options.answer] = answer
         return columns | ({"completion": rest} if self.options.completion else {})
-
-
-def _refuse_options(image: Any, place: str) -> None:
-    try:
-        options = options_of(image)
-    except ImageError as error:
-        raise DataError(str(error)) from error
-    if options:
-        raise DataError(
-            f"{place} has an image with {sorted(options)}; a column of images holds no options of single "
-            "ones. Expected an image alone; set them for all in from_pretrained"
-        )
 
 
 def _has_system(messages: Any) -> bool:

@@ -53,7 +53,8 @@ class Mapped:
                 "the answer into a column of its own."
             )
         images = [image for column in self.images for image in as_list(row[column]) if image is not None]
-        columns = {"prompt": turns.messages, "images": turns.place(self.reader.stored(images))}
+        images = [self.reader.root.stored(image) for image in images]
+        columns = {"prompt": turns.messages, "images": turns.place(images)}
         if self.answer is not None:
             answer = self._value(self.answer, row)
             if self.classes is not None and answer is not None:

@@ -81,28 +81,23 @@ def form_of(record: Any) -> str:
     Raises:
         DataError: If none can be told.
     """
-    named: Mapping[str, Any] = record if isinstance(record, Mapping) else {}
-    fields = {name for name in READ if named.get(name) is not None}
+    if not isinstance(record, Mapping):
+        raise DataError(f"the row is {record!r:.80}; expected a JSON object")
+    fields = {name for name in READ if record.get(name) is not None}
     if "messages" in fields and not fields & {"prompt", "completion", *PAIR}:
         return "messages"
     if fields >= set(PAIR) and not fields & {"messages", "completion"}:
         return "preference"
     if "prompt" in fields and not fields & {"messages", *PAIR}:
         return "completion" if "completion" in fields else "prompt"
-    if not fields & set(READ[:5]) and named.get("question") is not None:
+    if not fields & set(READ[:5]) and record.get("question") is not None:
         return "question"
-    if not isinstance(record, Mapping):
-        raise DataError(f"the row is {record!r:.80}; expected a JSON object")
     shown = sorted(map(str, record))
-    if "query" in shown:
-        raise DataError(
-            f"the row has {shown}, as ms-swift writes; expected 'prompt' in place of 'query', and "
-            "'completion', or 'chosen' and 'rejected', in place of 'response' and 'rejected_response'"
-        )
     raise DataError(
         f"the row has {shown}; expected 'messages', or 'prompt' or 'question', or 'prompt' and "
         "'completion', or 'chosen' and 'rejected' (with 'prompt', unless both begin with it)"
         + ("; load_any reads rows of 'conversations', too" if "conversations" in shown else "")
+        + ("; ms-swift's 'query' is 'prompt', 'response' is 'completion'" if "query" in shown else "")
     )
 
 
@@ -127,20 +122,15 @@ def of_first_form(
         DataError: If no row tells its form, and bad rows are not skipped or there is none.
     """
     first_error = None
-    try:
-        for record in unread.records():
-            try:
-                if isinstance(record.value, DataError):
-                    raise record.value
-                if others(record.value):
-                    return unread
-                return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
-            except DataError as error:  # counted as bad when the rows are read
-                first_error = first_error or DataError(f"{record.place}: {error}")
-    except DataError as error:  # what follows cannot be read
-        if first_error is None:
-            raise
-        first_error = error
+    for record in unread.records():
+        try:
+            if isinstance(record.value, DataError):
+                raise record.value
+            if others(record.value):
+                return unread
+            return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
+        except DataError as error:  # counted as bad when the rows are read
+            first_error = first_error or DataError(f"{record.place}: {error}")
     if first_error and options.on_error != "raise":
         return replace(unread, reader=MessagesReader(folder, options, "messages"))
     raise first_error or DataError(f"{unread.name} has no rows. Expected at least one.")

@@ -161,7 +161,7 @@ def image_hash(image: Any) -> bytes:
     Raises:
         DataError: If its file cannot be read, or it is something else.
     """
-    stored = ImageRoot("", outside=True).stored(image)
+    stored = ImageRoot("", outside=True, options=True).stored(image)
     if stored["bytes"] is not None:
         return _digest(stored["bytes"])
     path = stored["path"]

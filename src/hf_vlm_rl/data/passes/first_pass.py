@@ -1,7 +1,7 @@
 """The first pass over the records: every row is checked and typed; none is kept."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,8 +32,12 @@ class Part:
     label: str | None = None
     sample: Callable[[int], np.ndarray] | None = None
 
-    def row(self, record: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The columns of a record, as `Reader.row` describes them, with the label."""
+    def row(self, record: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of a record's value, as `Reader.row` describes them, with the label."""
+        if isinstance(record, DataError):
+            raise record
+        if not isinstance(record, dict):
+            raise DataError(f"the row is {record!r:.80}; expected a JSON object")
         reader = self.source.reader
         columns, extras = reader.row(record)
         if self.label is not None:
@@ -111,10 +115,6 @@ def _keep(record: Record, row: Any, fault: str | None, columns: Columns, skipped
 
 
 def _read(part: Part, record: Record) -> Any:
-    if isinstance(record.value, DataError):
-        return record.value
-    if not isinstance(record.value, dict):
-        return DataError(f"the row is {record.value!r:.80}; expected a JSON object")
     try:
         return part.row(record.value)
     except DataError as error:

@@ -13,6 +13,7 @@ from datasets import Image
 
 from ...errors import DataError, ImageError
 from ...processing.images.formats import open_image
+from ...processing.images.options import options_of
 from ...processing.images.read import check_pixels
 from ...processing.images.reference import Reference, is_url, parse, payload
 
@@ -22,10 +23,11 @@ _THREADS = 8
 
 @dataclass(frozen=True)
 class ImageRoot:
-    """Where relative paths of images begin, an absolute path, and whether they may lead out of it."""
+    """Where relative paths of images begin (absolute); whether they may lead out, and have `options`."""
 
     path: str
     outside: bool = False
+    options: bool = False
 
     def stored(self, value: Any) -> Reference:
         """What an image field of a row says, as `datasets.Image` stores it.
@@ -33,9 +35,14 @@ class ImageRoot:
         `value` is what `processing.images.reference.parse` takes; in datasets also a PIL image.
 
         Raises:
-            DataError: If it is no image, or leads out of the folder.
+            DataError: If it is no image, has options, or leads out of the folder.
         """
         try:
+            if not self.options and (options := options_of(value)):
+                raise DataError(
+                    f"an image has {sorted(options)}; a column of images holds no options of single ones. "
+                    "Expected an image alone; set them for all in from_pretrained"
+                )
             image = payload(value) if isinstance(value, Mapping) and value.get("bytes") is None else value
             if isinstance(image, PIL.Image.Image):
                 return Image().encode_example(image)
@@ -98,7 +105,7 @@ def _is_there(path: str) -> bool:
 def _missing(path: str) -> str | None:
     if _is_there(path):
         return None
-    return f"there is no image file {path!r}; check image_folder (check_images=False does not look)"
+    return f"there is no image file {path!r}; check the folder that paths are relative to (image_folder)"
 
 
 @lru_cache(_SEEN)

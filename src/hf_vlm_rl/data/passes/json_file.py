@@ -1,7 +1,9 @@
 """Rows of JSON Lines files and JSON lists, one at a time."""
 
 import codecs
+import difflib
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,8 @@ _OTHER_KINDS = {
     b"PK": "a zip archive",
     b"\x1f\x8b": "gzip-compressed; unpack it first",
     b"PAR1": "Parquet; name it .parquet",
+    b"\x89PNG": "an image",
+    b"\xff\xd8\xff": "an image",
     codecs.BOM_UTF16_LE: "UTF-16; save it as UTF-8",
     codecs.BOM_UTF16_BE: "UTF-16; save it as UTF-8",
 }
@@ -46,8 +50,11 @@ def is_list(path: Path) -> bool:
             while head and not head.strip():
                 head = file.read(4096)
     except OSError as error:
+        beside = os.listdir(path.parent) if path.parent.is_dir() else []
+        close = [str(path.parent / name) for name in difflib.get_close_matches(path.name, beside)]
+        meant = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
         raise DataError(
-            f"Cannot read {str(path)!r}: {error.strerror or error}. Expected a file of rows: JSON "
+            f"Cannot read {str(path)!r}: {error.strerror or error}.{meant} Expected a file of rows: JSON "
             "Lines, a JSON list, .parquet, .csv or .tar."
         ) from error
     if not head:

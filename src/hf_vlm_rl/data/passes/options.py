@@ -68,6 +68,13 @@ class Options:
     check_images: bool = True
     verify_images: bool = False
 
+    def __new__(cls, **options: Any) -> "Options":
+        """Options, or a TypeError that knows no `__init__`: users call a loader."""
+        for name in sorted(options.keys() - cls.__annotations__):
+            known = f"image_folder, question, split, {', '.join(cls.__annotations__)}"
+            raise TypeError(f"got an unexpected keyword argument {name!r}; loaders take some of {known}")
+        return super().__new__(cls)
+
     def __post_init__(self) -> None:
         check_on_error(self.on_error)
         object.__setattr__(self, "drop", column_names(self.drop, "drop"))

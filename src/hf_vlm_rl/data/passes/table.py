@@ -22,7 +22,7 @@ def file_records(path: Path) -> Iterator[Record]:
     kind = TABLES[path.suffix.lower()]
     try:
         table = load_dataset(kind, data_files=str(path), split="train")
-    except (DatasetGenerationError, OSError) as error:
+    except (DatasetGenerationError, OSError, ValueError) as error:  # ValueError: Arrow's own
         raise DataError(f"{path} cannot be read as {kind}: {error.__cause__ or error}") from error
     return table_records(table, str(path))
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .arguments import add_device, at_least, device_name, positive
+from .data import add_row_options, flagged, row_options
 
 REWARDS = "hf_vlm_rl.rewards"
 DTYPES = ("auto", "bfloat16", "float16", "float32")
@@ -23,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="whatever load_any reads: a file (.jsonl, .json, .parquet, .csv, .tar, or a mixture, .yaml), a "
         "folder, or a Hub id; paths of images are relative to the file",
     )
-    parser.add_argument("--question", help="of a folder that has a folder of images for each answer")
+    add_row_options(parser)
     parser.add_argument(
         "--rewards", nargs="+", required=True, help="names from hf_vlm_rl.rewards, or module:function"
     )
@@ -31,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--base-revision", help="commit, tag or branch of the base")
     parser.add_argument("--out", type=Path, help="directory for result.json and result.html")
     parser.add_argument("--before", type=Path, help="result.json of another model, to compare with")
-    parser.add_argument("--split", default="test", help="of a dataset with several (default: test)")
+    parser.add_argument("--split", help="of a dataset with several (default: test)")
     parser.add_argument("--limit", type=at_least(1), help="evaluate the first so many rows")
     parser.add_argument("--batch-size", type=at_least(1), default=8, help="completions at once (default: 8)")
     parser.add_argument(
@@ -52,16 +53,17 @@ def run(options: argparse.Namespace) -> None:
     # What can be wrong without torch and the model is found before they are loaded.
     functions = [reward_function(name) for name in options.rewards]
     from ..data.any_file import load_any
-    from ..errors import RewardError
+    from ..errors import DataError, RewardError
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult
     from ..evaluation.run import evaluate
     from ..loading.auto import AutoVLMPolicy
 
     before = None if options.before is None else EvaluationResult.load(options.before)
-    rows = load_any(
-        options.dataset, split=options.split, question=options.question, on_error=options.on_error
-    )
+    try:
+        rows = load_any(options.dataset, on_error=options.on_error, **row_options(options))
+    except DataError as error:
+        raise ValueError(flagged(str(error))) from error
     if options.limit is not None:
         rows = rows.select(range(min(options.limit, len(rows))))
     if options.out is not None:

@@ -357,3 +357,17 @@ def test_no_comparison_outlives_the_block(policy_for, server_of, encode, complet
     begun = len(ended)
     time.sleep(1.0)
     assert len(ended) == begun
+
+
+@pytest.mark.parametrize(("every", "times"), [(1, 5), (2, 3), (100, 1)])
+def test_requests_without_log_probs_are_compared_as_often(
+    policy_for, server_of, encode, complete, monkeypatch, every, times
+):
+    policy = policy_for("qwen2_5_vl")
+    _, server = server_of(policy)
+    compared, of_policy = [], serving.logprobs_of
+    monkeypatch.setattr(serving, "logprobs_of", lambda *given: compared.append(given) or of_policy(*given))
+    with policy.serving(server, compare_every=every) as url:
+        answers = [complete(url, encode(policy, "What?", CAT), logprobs=None) for _ in range(5)]
+    assert [answer.json()["choices"][0]["logprobs"] for answer in answers] == 5 * [None]
+    assert len(compared) == times

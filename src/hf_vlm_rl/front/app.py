@@ -176,23 +176,21 @@ class Front:
 
     async def _compare_one(self, read: Request, answers: Sequence[Mapping]) -> None:
         """Where a server is due, compare a completion of its row with the most images with the policy's."""
-        rows = sorted(range(len(answers)), key=lambda row: -len(read.prompts[row].images))
+        if is_uncut(read.sampling, self._tokenizer.processing_class.state.never_sampled):
+            for row in sorted(range(len(answers)), key=lambda row: -len(read.prompts[row].images)):
+                url, first = answers[row]["url"], answers[row]["choices"][0]
+                if not self._due[url] or not first["token_ids"] or first.get("logprobs") is None:
+                    continue
+                self._due[url] = False  # not by a request beside this one, too
+                try:
+                    await self._compare_row(read, row, url, first)
+                except BaseException:
+                    self._due[url] = True
+                    raise
         for url in {answer["url"] for answer in answers}:
             self._answered[url] += 1
             if self._answered[url] % self._compare_every == 0:
                 self._due[url] = self._compare is not None
-        if not is_uncut(read.sampling, self._tokenizer.processing_class.state.never_sampled):
-            return
-        for row in rows:
-            url, first = answers[row]["url"], answers[row]["choices"][0]
-            if not self._due[url] or not first["token_ids"] or first.get("logprobs") is None:
-                continue
-            self._due[url] = False  # not by a request beside this one, too
-            try:
-                await self._compare_row(read, row, url, first)
-            except BaseException:
-                self._due[url] = True
-                raise
 
     async def _compare_row(self, read: Request, row: int, url: str, first: Mapping) -> None:
         if url not in self._dtypes:

@@ -1,4 +1,4 @@
-"""Start a script on two ranks."""
+"""Start a script on several ranks."""
 
 import os
 import subprocess
@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import distributed
 
-# What `accelerate launch` takes from the command line instead of its configuration: two processes on a CPU.
-OVERRIDES = ("--num_processes", "2", "--mixed_precision", "no")
+# What `accelerate launch` takes from the command line instead of its configuration: processes on a CPU.
+OVERRIDES = ("--mixed_precision", "no", "--num_processes")
 # torchrun's options, read also by `accelerate launch`. The rendezvous binds its port and keeps it: one that
 # is looked up first and passed on may be taken by another test in between.
 RENDEZVOUS = {"PET_STANDALONE": "1", "PET_LOCAL_ADDR": "127.0.0.1"}
@@ -16,17 +16,23 @@ SECONDS_TO_END = 30
 
 
 def on_two_ranks(module: str, *arguments, config: Path | None = None, timeout: int = 300) -> None:
-    """Run a module on two processes of this machine; both must end with status 0.
+    """Run a module on two processes of this machine; arguments as in `on_ranks`."""
+    on_ranks(2, module, *arguments, config=config, timeout=timeout)
+
+
+def on_ranks(number: int, module: str, *arguments, config: Path | None = None, timeout: int = 300) -> None:
+    """Run a module on processes of this machine; all must end with status 0.
 
     Args:
+        number: Of the processes.
         module: Its name.
         *arguments: Of its command line.
         config: For `accelerate launch --config_file`; without it, torchrun starts the module.
         timeout: Seconds after which a rank counts as one that waits for ever.
     """
-    launch = ["torch.distributed.run", "--nproc_per_node", "2"]
+    launch = ["torch.distributed.run", "--nproc_per_node", str(number)]
     if config is not None:
-        launch = ["accelerate.commands.launch", "--config_file", str(config), *OVERRIDES]
+        launch = ["accelerate.commands.launch", "--config_file", str(config), *OVERRIDES, str(number)]
     path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, sys.path)])
     launcher = subprocess.Popen(
         [sys.executable, "-m", *launch, "-m", module, *map(str, arguments)],

@@ -97,10 +97,14 @@ def online(policy: Any, out: Path, resume: Path | None = None, **options: Any) -
     return finish(grpo(policy, in_turn(), out, **defaults | steps | options), "grpo", resume)
 
 
-def preferred(policy: Any, out: Path, resume: Path | None = None, **options: Any) -> dict:
-    """DPO with LoRA."""
+def preferred(
+    policy: Any, out: Path, resume: Path | None = None, rows: int | None = None, **options: Any
+) -> dict:
+    """DPO with LoRA, on the first `rows`."""
     steps = SAVING | PLAIN_STEPS | accumulated() | ONE_ROW
-    return finish(dpo(policy, pairs(), out, peft=policy.lora_config(r=4), **steps | options), "dpo", resume)
+    return finish(
+        dpo(policy, pairs()[:rows], out, peft=policy.lora_config(r=4), **steps | options), "dpo", resume
+    )
 
 
 def taught(policy: Any, out: Path, **options: Any) -> dict:
@@ -112,9 +116,9 @@ def taught(policy: Any, out: Path, **options: Any) -> dict:
 
 
 def accumulated(*names: str) -> dict:
-    """Two batches a step, on one process or on two."""
-    ranks = int(os.environ.get("WORLD_SIZE", 1))
-    return dict.fromkeys(("gradient_accumulation_steps", *names), 2 // ranks)
+    """Two batches a step, or as many as $BATCHES says, on any number of processes."""
+    ranks, batches = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("BATCHES", 2))
+    return dict.fromkeys(("gradient_accumulation_steps", *names), batches // ranks)
 
 
 def finish(trainer: Any, kind: str, resume: Path | None) -> dict:

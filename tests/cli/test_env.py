@@ -43,6 +43,12 @@ def test_a_folder_in_the_place_of_vllm_is_explained(tmp_path, monkeypatch):
     said = dict(env.trainers())
     assert said["TRL's trainers"] == "cannot be imported: Invalid version: 'N/A'"
     assert "the folder vllm" in said["why"]
+    # The same where it comes up: in a script of TRL's.
+    command = [sys.executable, "-m", "hf_vlm_rl.cli", "trl", "grpo", "--model_name_or_path", "nothing"]
+    command += ["--dataset_name", "nothing", "--use_cpu", "--bf16", "False"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "hf-vlm-rl trl: TRL takes the folder vllm for the package. To mend it: mv vllm" in ended.stderr
     subprocess.run(said["to mend it"], shell=True, check=True)
     assert dict(env.trainers()) == {"TRL's trainers": "can be imported"}
 

@@ -50,8 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated")
     try:
         return command.run(options) or 0
-    except (ImportError, OSError, ValueError, TicketError) as error:
-        if options.command == "trl":
+    except Exception as error:
+        from .env import KNOWN
+
+        for text, (why, mending) in KNOWN.items():
+            if text in str(error):
+                print(f"hf-vlm-rl {options.command}: {why}. To mend it: {mending}", file=sys.stderr)  # noqa: T201
+        if options.command == "trl" or not isinstance(
+            error, ImportError | OSError | ValueError | TicketError
+        ):
             raise
         print(f"hf-vlm-rl {_about(options)}: {in_flags(str(error), _usage(command))}", file=sys.stderr)  # noqa: T201
         return 1

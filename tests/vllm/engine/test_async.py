@@ -119,8 +119,8 @@ def test_an_environment_and_its_tool_show_images(served, environment, adapters):
     assert min(result["rewards/Photo"]) > 0
     assert max(seen(result, "tools/failure_frequency")) == 0
     assert min(seen(result, "rollout/turns_mean")) > 1
-    # Each turn's ids begin with those of the turn before, marks of images included. A call that was sampled in
-    # another spelling than the template's is written anew: of 37 turns, one was.
+    # Each turn's ids begin with those of the turn before, marks of images included. A call that was sampled
+    # in another spelling than the template's is written anew: of 37 turns, one was.
     assert set(seen(result, "rollout/fork_frac")) == {0}
     assert max(seen(result, "rollout/realign_frac")) < 0.2
     assert abs(result["ratio"][0] - 1) < 1e-3

@@ -1,8 +1,11 @@
 """Start a script on several ranks."""
 
 import os
+import socket
 import subprocess
 import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from torch import distributed
@@ -20,32 +23,86 @@ def on_two_ranks(module: str, *arguments, config: Path | None = None, timeout: i
     on_ranks(2, module, *arguments, config=config, timeout=timeout)
 
 
-def on_ranks(number: int, module: str, *arguments, config: Path | None = None, timeout: int = 300) -> None:
-    """Run a module on processes of this machine; all must end with status 0.
+def on_ranks(
+    number: int,
+    module: str,
+    *arguments,
+    config: Path | None = None,
+    options: Sequence[str] = (),
+    status: int = 0,
+    timeout: int = 300,
+) -> None:
+    """Run a module on processes of this machine.
 
     Args:
         number: Of the processes.
         module: Its name.
         *arguments: Of its command line.
         config: For `accelerate launch --config_file`; without it, torchrun starts the module.
+        options: Further ones of the launcher.
+        status: With which it has to end.
         timeout: Seconds after which a rank counts as one that waits for ever.
     """
     launch = ["torch.distributed.run", "--nproc_per_node", str(number)]
     if config is not None:
         launch = ["accelerate.commands.launch", "--config_file", str(config), *OVERRIDES, str(number)]
+    _wait([_launcher([*launch, *options], module, *arguments, environment=RENDEZVOUS)], timeout, status)
+
+
+def on_two_nodes(module: str, *arguments, config: Path, nodes: Sequence[Path], timeout: int = 300) -> None:
+    """Run a module on two machines of one process each, that is, by two launchers that meet on loopback.
+
+    Args:
+        module: Its name.
+        *arguments: Of its command line.
+        config: For `accelerate launch --config_file`.
+        nodes: A folder for each: its working directory, below which its store and its output lie.
+        timeout: Seconds after which a rank counts as one that waits for ever.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    meeting = ["--num_machines", "2", "--main_process_ip", "127.0.0.1", "--main_process_port", str(port)]
+    launch = ["accelerate.commands.launch", "--config_file", str(config), *OVERRIDES, "2", *meeting]
+    launchers = []
+    for rank, folder in enumerate(nodes):
+        folder.mkdir(parents=True)
+        launchers.append(
+            _launcher(
+                [*launch, "--machine_rank", str(rank)],
+                module,
+                *arguments,
+                environment={"HF_VLM_RL_CACHE": "images"},
+                folder=folder,
+            )
+        )
+    _wait(launchers, timeout)
+
+
+def _launcher(
+    launch: Sequence[str], module: str, *arguments, environment: dict[str, str], folder: Path | None = None
+) -> subprocess.Popen:
+    """A started launcher; `launch` is its module and its options."""
     path = os.pathsep.join([str(Path(__file__).parents[3]), *filter(None, sys.path)])
-    launcher = subprocess.Popen(
+    return subprocess.Popen(
         [sys.executable, "-m", *launch, "-m", module, *map(str, arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | RENDEZVOUS | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
+        cwd=folder,
+        env=os.environ | environment | {"OMP_NUM_THREADS": "1", "PYTHONPATH": path},
     )
-    try:
-        errors = launcher.communicate(timeout=timeout)[1]
-    except subprocess.TimeoutExpired:
-        raise AssertionError(f"No end after {timeout} seconds.\n{_end(launcher)[-8000:]}") from None
-    assert launcher.returncode == 0, errors[-8000:]
+
+
+def _wait(launchers: Sequence[subprocess.Popen], timeout: int, status: int = 0) -> None:
+    """Wait until all end with a status; what they wrote is told if one does not."""
+    with ThreadPoolExecutor(len(launchers)) as pool:  # one whose pipe is full would wait for its reader
+        ends = [pool.submit(launcher.communicate, timeout=timeout) for launcher in launchers]
+    if any(end.exception() for end in ends):
+        errors = [_end(launcher) for launcher in launchers]
+        raise AssertionError("\n".join([f"No end after {timeout} seconds.", *(e[-8000:] for e in errors)]))
+    errors = "\n".join(end.result()[1][-8000:] for end in ends)
+    assert [launcher.returncode for launcher in launchers] == [status] * len(launchers), errors
 
 
 def _end(launcher: subprocess.Popen) -> str:

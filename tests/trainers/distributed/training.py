@@ -98,18 +98,18 @@ def online(policy: Any, out: Path, resume: Path | None = None, **options: Any) -
 
 
 def preferred(
-    policy: Any, out: Path, resume: Path | None = None, rows: int | None = None, **options: Any
+    policy: Any, out: Path, resume: Path | None = None, rows: list[dict] | None = None, **options: Any
 ) -> dict:
-    """DPO with LoRA, on the first `rows`."""
+    """DPO with LoRA."""
     steps = SAVING | PLAIN_STEPS | accumulated() | ONE_ROW
     return finish(
-        dpo(policy, pairs()[:rows], out, peft=policy.lora_config(r=4), **steps | options), "dpo", resume
+        dpo(policy, rows or pairs(), out, peft=policy.lora_config(r=4), **steps | options), "dpo", resume
     )
 
 
-def taught(policy: Any, out: Path, **options: Any) -> dict:
+def taught(policy: Any, out: Path, rows: list[dict] | None = None, **options: Any) -> dict:
     """SFT of all weights; the two batches of a step have unequal numbers of tokens."""
-    rows = [{"images": row["images"], "messages": row["prompt"] + row["chosen"]} for row in pairs()]
+    rows = [{"images": row["images"], "messages": row["prompt"] + row["chosen"]} for row in rows or pairs()]
     # TRL 1.12's default loss does not average the head's gradient over the ranks of FSDP2.
     steps = ONE_ROW | PLAIN_STEPS | accumulated() | {"gradient_checkpointing": True, "loss_type": "nll"}
     return finish(sft(policy, rows, out, **steps | options), "sft", None)
@@ -122,11 +122,12 @@ def accumulated(*names: str) -> dict:
 
 
 def finish(trainer: Any, kind: str, resume: Path | None) -> dict:
-    """Train; return what was sharded, the logged values (a list a step) and the trained weights."""
+    """Train; return what was sharded, logged values (a list a step), trained weights and where it ended."""
     trainer.train(resume_from_checkpoint=resume and str(resume))
     model = trainer.accelerator.unwrap_model(trainer.model)
     return {
         "sharded": sorted({type(part).__name__ for part in trainer.model.modules() if is_shard(part)}),
+        "state": [trainer.state.global_step, trainer.state.epoch, *trainer.lr_scheduler.get_last_lr()],
         "logs": logs(trainer, *LOGGED[kind]),
         "weights": {name: whole(value) for name, value in model.named_parameters() if value.requires_grad},
     }

@@ -1,5 +1,7 @@
 """Watches a stock trainer's steps from outside: seconds and bytes per phase, and what was computed.
 
+On a CPU, seconds are those that the processor spent on this process, whatever else the machine does.
+
 Everything hangs on the objects of one trainer (callbacks, hooks, instance attributes); TRL is as shipped.
 """
 
@@ -29,7 +31,8 @@ class Probe(TrainerCallback):
 
     Attributes:
         seconds: Of each phase and of the whole "step", in the last step.
-        peak: Bytes at the peak of forward and backward above what was held before, if asked for.
+        peak: Bytes at the peak of forward and backward above what was held before, if asked for; of the
+            largest micro-batch.
         tensors: Whether these bytes are those of tensors, instead of what the system gave for them.
         loss: Of the last step.
         gradients: Of the last step, all in one vector, on the CPU.
@@ -99,7 +102,8 @@ class Probe(TrainerCallback):
     def _now(self) -> float:
         if self._device.type == "cuda":
             torch.cuda.synchronize()
-        return time.perf_counter()
+            return time.perf_counter()
+        return time.process_time()
 
     def _forward(self, compute_loss: Any) -> Any:
         timed = self._timed("log-probs", compute_loss)
@@ -143,9 +147,10 @@ class Probe(TrainerCallback):
     def _stop(self) -> None:
         if self.tensors:
             self._live.__exit__(None, None, None)
-            self.peak = self._live.peak
+            peak = self._live.peak
         else:
-            self.peak = _peak(self._device) - self._held
+            peak = _peak(self._device) - self._held
+        self.peak = max(self.peak, peak)
 
     def _keep_logits(self, module: Any, args: tuple, output: Any) -> None:
         logits = getattr(output, "logits", None)
@@ -155,6 +160,7 @@ class Probe(TrainerCallback):
     def on_train_begin(self, *args: Any, **kwargs: Any) -> None:
         """The data are preprocessed from here on."""
         self.seconds.clear()
+        self.peak = 0
         self._began = self._now()
 
     def on_step_end(self, *args: Any, **kwargs: Any) -> None:

@@ -2,7 +2,7 @@
 
 `python -m benchmarks.trainers` trains the two in turns in one process, one step each, and prints per shape
 the ratio stock / policy of each phase's time, of the whole step's, and of the peak memory of forward and
-backward, next to the token ratio that bounds the update. Figures are medians.
+backward, next to the token ratio that bounds the update, and what both sides took. Figures are medians.
 """
 
 import argparse
@@ -27,11 +27,13 @@ from .lengths import lengths
 from .models import TILING, image, pair
 from .probe import PHASES, Probe
 from .sizes import SIZES
+from .study import USUAL, cells
 
 QUESTION = "What is it?"
 COLUMNS = [
-    "model", "trainer", "rows", "tiles", "prompt", "completion", "longest / mean", "vision", "token ratio",
-    *PHASES, "**step**", "update", "memory", "log-probs differ", "loss differs", "gradients differ",
+    "model", "trainer", "rows", "tiles", "prompt", "completion", "longest / mean", "vision", "settings",
+    "token ratio", *PHASES, "**step**", "update", "memory", "log-probs differ", "loss differs",
+    "gradients differ", "step, s", "memory, MB",
 ]  # fmt: skip
 
 
@@ -50,6 +52,9 @@ class Shape:
         words: Words of the prompt's text beside the question; a letter and its blank are a token each.
         checkpointing: Whether layers are run again in the backward pass.
         vocabulary: Words that the model can say; None: the 408 of its tiny tokenizer.
+        micro: Rows of a forward in training, the others are accumulated; None: all in one forward. DPO: at
+            least a pair, which has two rows.
+        autocast: Whether TRL's `bf16=True` computes in bfloat16 with these weights.
     """
 
     trainer: str
@@ -62,6 +67,19 @@ class Shape:
     words: int = 0
     checkpointing: bool = False
     vocabulary: int | None = None
+    micro: int | None = None
+    autocast: bool = False
+
+    @property
+    def settings(self) -> str:
+        """What is not as in the shapes of old: in one forward, without checkpointing, a tiny vocabulary."""
+        told = [
+            f"{self.micro} a forward" if self.micro else "",
+            "checkpointing" if self.checkpointing else "",
+            f"{self.vocabulary:,} words" if self.vocabulary else "",
+            "bf16" if self.autocast else "",
+        ]
+        return ", ".join(each for each in told if each) or "-"
 
     def pictures(self, name: str) -> list[Any]:
         """The images of the prompt, for a model of some size."""
@@ -160,7 +178,8 @@ def grpo(model: Any, processing: Any, name: str, shape: Shape, options: dict[str
         reward_funcs=spread,
         train_dataset=Dataset.from_list([_columns(name, shape)]),
         args=GRPOConfig(
-            per_device_train_batch_size=shape.group,
+            per_device_train_batch_size=shape.micro or shape.group,
+            gradient_accumulation_steps=shape.group // (shape.micro or shape.group),
             num_generations=shape.group,
             max_completion_length=shape.completion,
             generation_kwargs={
@@ -183,41 +202,21 @@ def dpo(model: Any, processing: Any, name: str, shape: Shape, options: dict[str,
         for key, text in zip(("chosen", "rejected"), texts, strict=True)
     }
     pairs = max(shape.group // 2, 1)
+    micro = max((shape.micro or shape.group) // 2, 1)
     return DPOTrainer(
         model=model,
         processing_class=processing,
         train_dataset=Dataset.from_list([_columns(name, shape) | answers] * pairs),
-        args=DPOConfig(per_device_train_batch_size=pairs, max_length=None, **options),
+        args=DPOConfig(
+            per_device_train_batch_size=micro,
+            gradient_accumulation_steps=pairs // micro,
+            max_length=None,
+            **options,
+        ),
     )
 
 
 TRAINERS = {"grpo": grpo, "dpo": dpo}
-
-# What `make bench` runs: one shape that RL on images is about, what changes it, and the worst cases.
-USUAL = {"model": "internvl", "trainer": "grpo", "group": 8, "tiles": 7, "completion": 32, "spread": 1.0}
-USUAL |= {"vision": "frozen", "words": 0}
-STUDY = [
-    {},
-    {"vision": "trained"},
-    {"model": "qwen2_5_vl"},
-    {"model": "qwen2_5_vl", "vision": "trained"},
-    {"trainer": "dpo"},
-    {"trainer": "dpo", "model": "qwen2_5_vl"},
-    # Nothing or little to share: the gate must cost nothing.
-    {"group": 2, "tiles": 0, "completion": 128},
-    {"group": 8, "tiles": 0, "completion": 128},
-    {"group": 2, "tiles": 1, "completion": 128},
-    {"group": 2},
-    {"group": 4},
-    {"group": 16},
-    {"tiles": 1},
-    {"tiles": 13},
-    {"completion": 128},
-    # 256 tokens a tile as InternVL's: prompt of 14 times the completion.
-    {"model": "internvl-448", "completion": 128},
-    {"completion": 512},
-    {"completion": 512, "spread": 4.0},
-]
 
 
 def measure(
@@ -247,6 +246,7 @@ def measure(
     probes = []
     with tempfile.TemporaryDirectory() as out:
         options = common(out, device, SIZES[name].dtype) | {"gradient_checkpointing": shape.checkpointing}
+        options["bf16"] |= shape.autocast
         for model, processing in sides:
             probes.append(Probe(TRAINERS[shape.trainer](model, processing, name, shape, options), processing))
             probes[-1].tensors = tensors
@@ -345,17 +345,20 @@ def _of_completions(probe: Probe) -> Iterator[torch.Tensor]:
 def line(measured: Measured) -> str:
     """The table's line of a shape."""
     shape = measured.shape
-    cells = [measured.name, shape.trainer, shape.group, shape.tiles, measured.prompt, shape.completion]
-    cells += [
+    row = [measured.name, shape.trainer, shape.group, shape.tiles, measured.prompt, shape.completion]
+    row += [
         f"{shape.spread:.1f}",
         shape.vision,
+        shape.settings,
         f"{measured.token_ratio:.2f}",
         *(measured.ratio(phase) for phase in PHASES),
     ]
-    cells += [f"**{measured.ratio('step')}**", measured.ratio("log-probs", "backward")]
-    cells += [f"{measured.peaks[0] / measured.peaks[1]:.2f}"]
-    cells += ["-" if difference is None else f"{difference:.0e}" for difference in measured.differences]
-    return "| " + " | ".join(map(str, cells)) + " |"
+    row += [f"**{measured.ratio('step')}**", measured.ratio("log-probs", "backward")]
+    row += [f"{measured.peaks[0] / measured.peaks[1]:.2f}"]
+    row += ["-" if difference is None else f"{difference:.0e}" for difference in measured.differences]
+    row += ["{:.2f} -> {:.2f}".format(*measured.taken("step"))]
+    row += ["{:.0f} -> {:.0f}".format(*(peak / 1e6 for peak in measured.peaks))]
+    return "| " + " | ".join(map(str, row)) + " |"
 
 
 def main() -> None:
@@ -365,28 +368,22 @@ def main() -> None:
         parser.add_argument(f"--{name}", nargs="+", type=type(usual), choices=choices.get(name))
     parser.add_argument("--checkpointing", action="store_true", help="run layers again in the backward pass")
     parser.add_argument("--vocabulary", type=int, help="words that the model can say; default: 408")
+    parser.add_argument("--micro", type=int, help="rows of a forward in training; default: all in one")
+    parser.add_argument("--autocast", action="store_true", help="TRL's bf16=True")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--device", default="cpu")
     given = vars(parser.parse_args())
     repeats, device = given.pop("repeats"), given.pop("device")
-    options = {name: given.pop(name) for name in ("checkpointing", "vocabulary")}
+    options = {name: given.pop(name) for name in ("checkpointing", "vocabulary", "micro", "autocast")}
+    options = {name: value for name, value in options.items() if value}
     machine = torch.cuda.get_device_name() if device == "cuda" else processor_name()
     print(f"{machine}, {torch.get_num_threads()} threads, torch {torch.__version__}, TRL {trl.__version__}\n")
     print("| " + " | ".join(COLUMNS) + " |")
     print("|" + "---|" * len(COLUMNS))
-    for cell in _cells(given):
+    for cell in cells(given, options):
         name = cell.pop("model")
-        shape = Shape(**cell, **options)
+        shape = Shape(**cell)
         print(line(measure(name, shape, repeats, device)), flush=True)
-
-
-def _cells(given: dict[str, list | None]) -> Iterator[dict[str, Any]]:
-    """The study if nothing is given, else the product of what is given, the rest as usual."""
-    if not any(given.values()):
-        yield from (USUAL | changes for changes in STUDY)
-        return
-    axes = [given[name] or [usual] for name, usual in USUAL.items()]
-    yield from (dict(zip(USUAL, values, strict=True)) for values in itertools.product(*axes))
 
 
 def processor_name() -> str:

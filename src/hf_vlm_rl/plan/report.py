@@ -8,6 +8,8 @@ QUANTISED = """BitsAndBytesConfig(
     bnb_4bit_compute_dtype="bfloat16",
 )"""
 
+SHARED = "Rows share within a forward: a step on a CPU gained 4.8 times with 8 rows in one, 1.8 times with 1."
+
 
 def report(plan: Plan, run: Run) -> str:
     """The text that `hf-vlm-rl plan` prints."""
@@ -29,7 +31,7 @@ def report(plan: Plan, run: Run) -> str:
         "",
     ]
     if plan.fits:
-        lines += [paste(settings, run)]
+        lines += [SHARED, "", paste(settings, run)]
     else:
         more = (memory.total - plan.capacity) / GIB
         lines += [
@@ -83,9 +85,7 @@ def paste(settings: Settings, run: Run) -> str:
         if settings.precision == "4bit"
         else f'dtype="{"float32" if settings.precision == "fp32" else "bfloat16"}"'
     )
-    adapter = (
-        "" if run.rank is None else f'peft_config = policy.lora_config(r={run.rank}, target="{run.target}")\n'
-    )
+    adapter = f'peft_config = policy.lora_config(r={run.rank}, target="{run.target}")\n' if run.rank else ""
     return (
         f"policy = AutoVLMPolicy.from_pretrained(MODEL, {loading})\n{adapter}"
         "args = GRPOConfig(\n"

@@ -6,6 +6,7 @@ TRL_LATEST = .lanes/trl-latest
 TRL_FIRST = .lanes/trl-1.0
 DEEPSPEED = .lanes/deepspeed
 LMMS = .lanes/lmms
+PEERS = .lanes/peers/swift
 FLOORS = .lanes/floors
 MIDDLE = .lanes/middle
 SETS = src/hf_vlm_rl/constraints
@@ -32,7 +33,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench peers gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -49,6 +50,7 @@ help:
 	@echo "make wheel  build an sdist and a wheel, and run the demo from them"
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
+	@echo "make peers  the same GRPO in stock TRL, on the policy and in ms-swift, which gets an environment of its own"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
 	@echo "make site-check  the pages in a real browser, on a desktop and on a phone"
@@ -204,13 +206,25 @@ wheel: install
 	cd $(WHEEL_OUT) && fresh/bin/hf-vlm-rl --version
 	cd $(WHEEL_OUT) && HF_HUB_OFFLINE=1 fresh/bin/hf-vlm-rl demo --steps 8 --out demo
 
-# Takes an hour and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes. The plot of
+# Takes hours and a quiet machine; `python -m benchmarks.trainers --help` measures single shapes. The plot of
 # docs/performance.md is made anew.
 bench: install
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.trainers
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.scale
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.host_memory
 	HF_HUB_OFFLINE=1 $(BIN)/python -W ignore -m benchmarks.image_store
+
+# ms-swift needs another TRL and transformers, so another environment, of 6 GB. It imports msgspec, qwen_vl_utils and
+# torchvision without asking for them.
+$(PEERS)/.installed: $(VENV)/.installed
+	rm -rf $(PEERS)
+	$(BIN)/uv venv -q --python $(BIN)/python $(PEERS)
+	$(BIN)/uv pip install -q --python $(PEERS)/bin/python ms-swift==4.6.0 msgspec qwen-vl-utils torchvision
+	touch $@
+
+# An hour of processor time; `python -m benchmarks.peers --help` runs single cases and systems.
+peers: $(PEERS)/.installed $(TRL_LATEST)/.installed
+	$(BIN)/python -W ignore -m benchmarks.peers
 
 # Nine minutes; without `make install`: `python -m benchmarks.gpu` (benchmarks/README.md).
 gpu: install

@@ -27,11 +27,11 @@ SWIFT = ROOT / ".lanes" / "peers" / "swift" / "bin" / "python"
 TRL = (sys.executable, "benchmarks.peers.run_trl")
 # Interpreter, module and environment of each side; ratios are to the first.
 SIDES: dict[str, tuple[str, str, dict[str, str]]] = {
-    "policy, TRL 1.12": (*TRL, {}),
-    "policy, TRL 1.16": (*TRL, NEWEST),
-    "stock, TRL 1.12": (*TRL, {}),
-    "stock, TRL 1.16": (*TRL, NEWEST),
-    "ms-swift 4.6": (str(SWIFT), "benchmarks.peers.run_swift", {}),
+    "policy": (*TRL, {}),
+    "policy, newest TRL": (*TRL, NEWEST),
+    "stock": (*TRL, {}),
+    "stock, newest TRL": (*TRL, NEWEST),
+    "ms-swift": (str(SWIFT), "benchmarks.peers.run_swift", {}),
 }
 # Name, words of the vocabulary, and what is not as in `Setting`.
 CASES: tuple[tuple[str, int, dict[str, Any]], ...] = (
@@ -41,7 +41,7 @@ CASES: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("few words, no checkpointing", 408, {"checkpointing": False}),
 )
 PARTS = ("step", "rollout", "update")
-COLUMNS = ("case", "system", "step", "rollout", "update", "memory above held", "peak", "gradient norm")
+COLUMNS = ("case", "system", "TRL", "step", "rollout", "update", "memory above held", "peak", "gradient norm")
 QUIET = {
     "HF_HUB_OFFLINE": "1",
     "OMP_NUM_THREADS": "1",
@@ -85,11 +85,11 @@ def lines(case: str, rounds: dict[str, Sequence[Figures]]) -> list[str]:
     }
     first, *others = medians
     ours = medians[first]
-    rows = [[case, first, *(f"{ours[part]:.2f} s" for part in PARTS)]]
+    rows = [[case, first, rounds[first][0]["trl"], *(f"{ours[part]:.2f} s" for part in PARTS)]]
     rows[0] += [f"{ours['above']:.0f} MB", f"{ours['peak']:.0f} MB", _norm(rounds[first])]
     for side in others:
         ratios = [f"{medians[side][name] / ours[name]:.2f}" for name in ours]
-        rows.append([case, side, *ratios, _norm(rounds[side])])
+        rows.append([case, side, rounds[side][0]["trl"], *ratios, _norm(rounds[side])])
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections import defaultdict
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,8 @@ class Meter(TrainerCallback):
             for part in ("step", "rollout", "update")
         }
         memory = {"above": _resident("VmHWM") - self.held, "peak": _resident("VmHWM")}
-        norm = self.norms[0] if self.norms else None
-        Path(self.out).write_text(json.dumps({"side": self.side, **parts, **memory, "norm": norm}))
+        about = {"side": self.side, "trl": version("trl"), "norm": self.norms[0] if self.norms else None}
+        Path(self.out).write_text(json.dumps(about | parts | memory))
 
 
 def _same_adapter(model: torch.nn.Module) -> None:

@@ -71,9 +71,8 @@ def run(side: str, setting: Setting) -> Figures:
             check=False,
         )
         if not out.exists():
-            raise RuntimeError(
-                f"{side} ended with {ended.returncode}:\n{(ended.stdout + ended.stderr)[-3000:]}"
-            )
+            said = (ended.stdout + ended.stderr)[-3000:]
+            raise RuntimeError(f"{side} ended with status {ended.returncode}:\n{said}")
         return json.loads(out.read_text())
 
 

@@ -15,14 +15,15 @@ from ..trainers import QUESTION
 MODEL, TILES, ROWS = "qwen2_5_vl", 7, 8
 
 
-def write(folder: Path, vocabulary: int) -> None:
+def write(folder: Path, vocabulary: int, name: str = MODEL) -> None:
     """Write `model/`, images and `rows.jsonl`.
 
     Args:
         folder: Where to.
         vocabulary: Words that the model can say.
+        name: One of `SIZES`, of Qwen2.5-VL.
     """
-    model, processor = stock(MODEL, TILES, "cpu", vocabulary=vocabulary)
+    model, processor = stock(name, TILES, "cpu", vocabulary=vocabulary)
     tokens = processor.tokenizer
     model.generation_config = GenerationConfig(
         eos_token_id=tokens.eos_token_id, pad_token_id=tokens.pad_token_id, do_sample=True
@@ -31,7 +32,7 @@ def write(folder: Path, vocabulary: int) -> None:
     processor.save_pretrained(folder / "model")
     lines = []
     for number in range(ROWS):
-        (picture,) = image(MODEL, TILES, number)
+        (picture,) = image(name, TILES, number)
         path = folder / f"{number}.png"
         picture.save(path)
         messages = [{"role": "user", "content": f"<image>{QUESTION}"}]

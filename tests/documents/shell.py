@@ -15,6 +15,8 @@ from tests.documents.examples.conftest import TINY
 NOT_RUN = {
     "accelerate launch --config_file examples/accelerate_configs/ddp.yaml train.py": "train.py is the "
     "reader's; tests/trainers/distributed launches two processes by this file",
+    "accelerate launch --config_file examples/accelerate_configs/ddp.yaml --mixed_precision no": "two "
+    "machines wait for each other; tests/documents/test_cluster.py starts both",
     "accelerate launch -m hf_vlm_rl.cli trl": "it is `hf-vlm-rl trl` in several processes",
     "hf-vlm-rl demo": "minutes; tests/cli/test_demo.py runs it with fewer steps, `make wheel` from a wheel",
     "hf-vlm-rl trl": "its data is the reader's; tests/loading/internvl_chat/test_string_ids.py has its own",

@@ -47,7 +47,7 @@ def until_lost(prompts: list, trainer: Any) -> dict[str, list]:
 
 
 def restarted() -> bool:
-    return os.environ["TORCHELASTIC_RESTART_COUNT"] == "1"
+    return os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
 
 
 def trained(policy: Any, out: Path, **options: Any) -> dict:

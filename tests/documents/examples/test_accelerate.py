@@ -1,4 +1,4 @@
-"""Accelerate takes the configurations of examples/; `tests/trainers/distributed` trains with two."""
+"""Accelerate takes the configurations of examples/; `tests/trainers/distributed` trains with all."""
 
 import pytest
 import yaml

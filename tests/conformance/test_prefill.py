@@ -4,6 +4,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
+from hf_vlm_rl.compat import CACHE
 from tests.images import photo
 
 from .cases import ALL, no_image, one_image, tickets, user
@@ -90,29 +91,25 @@ def test_a_returned_cache_goes_on_as_a_plain_one_would(family, policy_for):
     outputs = []
     for mode in (True, False):
         output = generate(policy, batch, mode, do_sample=False)
-        length = output.past_key_values.get_seq_length()
+        length = output[CACHE].get_seq_length()
         mask = torch.cat(
             [batch["attention_mask"], torch.ones(3, length + 3 - batch["input_ids"].shape[1])], dim=1
         )
         with torch.no_grad():
-            outputs.append(
-                policy(input_ids=further, attention_mask=mask, past_key_values=output.past_key_values)
-            )
+            outputs.append(policy(input_ids=further, attention_mask=mask, **{CACHE: output[CACHE]}))
     torch.testing.assert_close(outputs[0].logits, outputs[1].logits, atol=1e-4, rtol=1e-4)
-    cache = outputs[0].past_key_values
+    cache = outputs[0][CACHE]
     own = sum(layer.keys.numel() + layer.prompt_keys.numel() for layer in cache.layers)
-    assert own < sum(layer.keys.numel() for layer in outputs[1].past_key_values.layers)
+    assert own < sum(layer.keys.numel() for layer in outputs[1][CACHE].layers)
     with pytest.raises(NotImplementedError, match="sharing=False"):
         cache.crop(-own)
     order = torch.tensor([2, 0])  # the second prompt is continued by nobody then
     last = []
     for output in outputs:
-        output.past_key_values.reorder_cache(order)
+        output[CACHE].reorder_cache(order)
         seen = torch.cat([mask, torch.ones(3, 1)], dim=1)[order]
         with torch.no_grad():
-            last.append(
-                policy(input_ids=further[:2, :1], attention_mask=seen, past_key_values=output.past_key_values)
-            )
+            last.append(policy(input_ids=further[:2, :1], attention_mask=seen, **{CACHE: output[CACHE]}))
     torch.testing.assert_close(last[0].logits, last[1].logits, atol=1e-4, rtol=1e-4)
     assert len(cache.layers[0].prompt_keys) == 1
 

@@ -5,6 +5,8 @@ import torch
 from peft import get_peft_model
 from transformers import GenerationConfig
 
+from hf_vlm_rl.compat import CACHE
+
 from .cases import ALL, images_of, native, one_image, tickets, two_images, user
 
 ATOL = 5e-5
@@ -93,7 +95,7 @@ def test_a_kept_cache_honours_later_masks(family, sides):
     stock = bare.generate(**pixels, **options, **no_placeholders(policy))
     assert torch.equal(kept.sequences, stock.sequences)
     assert policy.sharing_report()["prompts_prefilled"] == 2
-    cached = kept.past_key_values.get_seq_length()
+    cached = kept[CACHE].get_seq_length()
     mask = torch.cat(
         [batch["attention_mask"], torch.ones(6, cached - batch["attention_mask"].shape[1])], 1
     ).long()
@@ -106,8 +108,8 @@ def test_a_kept_cache_honours_later_masks(family, sides):
     if policy.family.grids:  # the stock forward counts positions for whole rows only
         more["position_ids"] = torch.arange(cached, cached + 4).expand(3, 6, 4)
     with torch.no_grad():
-        found = policy(**more, past_key_values=kept.past_key_values).logits
-        expected = bare(**more, past_key_values=stock.past_key_values).logits
+        found = policy(**more, **{CACHE: kept[CACHE]}).logits
+        expected = bare(**more, **{CACHE: stock[CACHE]}).logits
     real = turn_mask.bool()
     torch.testing.assert_close(found[real], expected[real], atol=ATOL, rtol=1e-4)
 
@@ -122,21 +124,17 @@ def test_a_new_image_on_a_kept_cache_is_seen(family, carried, sides):
     first, again = one_image(), user("And this, is it alike?", *images_of(two_images())[:1])
     kept = policy.generate(**tickets(policy.processing_class, [first]), **options)
     stock = bare.generate(**native(processor, [first]), **options, **no_placeholders(policy))
-    cached = stock.past_key_values.get_seq_length()
+    cached = stock[CACHE].get_seq_length()
     # The second turn's ids follow what was generated, as a chat program keeps them.
     turn, pixels = tickets(policy.processing_class, [again]), native(processor, [again])
     ids = torch.cat([stock.sequences[:, :cached], turn["input_ids"]], dim=1)
     shared = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     old = tickets(policy.processing_class, [first])["pixel_values"]
     carried_tickets = torch.cat([old, turn["pixel_values"]]) if carried == "all" else turn["pixel_values"]
-    found = policy.generate(
-        **shared, pixel_values=carried_tickets, past_key_values=kept.past_key_values, **GREEDY
-    )
+    found = policy.generate(**shared, pixel_values=carried_tickets, **{CACHE: kept[CACHE]}, **GREEDY)
     arguments = policy.base_model.sharing.vision_arguments
     images = {name: value for name, value in pixels.items() if name in arguments}
-    expected = bare.generate(
-        **shared, **images, past_key_values=stock.past_key_values, **GREEDY, **no_placeholders(policy)
-    )
+    expected = bare.generate(**shared, **images, **{CACHE: stock[CACHE]}, **GREEDY, **no_placeholders(policy))
     assert torch.equal(found, expected)
 
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from peft import get_peft_model
 
+from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.policy.sharing.visibility import AHEAD
 
 from .cases import ALL, images_of, no_image, one_image, tickets, two_images
@@ -288,8 +289,22 @@ def test_rows_that_share_nothing_are_packed_without_padding(policy_for):
 def test_a_caller_who_wants_a_cache_gets_it(policy_for):
     policy = policy_for("internvl")
     batch = group(policy, [one_image()])
-    cache = policy(**batch, use_cache=True).past_key_values
+    cache = policy(**batch, use_cache=True)[CACHE]
     assert cache.get_seq_length() == batch["input_ids"].shape[1]
+
+
+def test_a_cache_may_come_under_the_name_that_older_transformers_give_it(policy_for):
+    policy = policy_for("internvl")
+    batch = group(policy, [one_image()])
+    seen = torch.cat([batch["attention_mask"], torch.ones_like(batch["attention_mask"][:, :1])], dim=1)
+    logits = []
+    with torch.no_grad():
+        for name in (CACHE, "past_key_values"):
+            cache = policy(**batch, use_cache=True)[CACHE]
+            step = {"input_ids": batch["input_ids"][:, :1] * 0 + 9, "attention_mask": seen, name: cache}
+            logits.append(policy(**step).logits)
+            assert cache.get_seq_length() == seen.shape[1]
+    assert torch.equal(*logits)
 
 
 def test_an_unknown_mode_is_refused(checkpoint):

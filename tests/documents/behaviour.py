@@ -19,6 +19,7 @@ from transformers import (
 )
 from transformers.cache_utils import LinearAttentionLayer
 
+from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.families.tiny import recipe
 from hf_vlm_rl.policy.foreign_hooks import foreign_hook
 from hf_vlm_rl.policy.kept_logits import takes_places
@@ -87,7 +88,7 @@ def only_attention_has_its_layer_and_is_causal() -> None:
 def caches_keep_keys_and_values_in_layers() -> None:
     model = tiny()
     cache = DynamicCache(config=model.config)
-    model(IDS.expand(2, -1), past_key_values=cache, use_cache=True)
+    model(IDS.expand(2, -1), **{CACHE: cache}, use_cache=True)
     (layer,) = cache.layers
     heads, width = model.config.num_key_value_heads, model.config.head_dim
     assert layer.keys.shape == layer.values.shape == (2, heads, 3, width)

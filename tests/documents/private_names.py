@@ -29,6 +29,8 @@ from transformers import (
 from transformers.core_model_loading import WeightRenaming, revert_weight_conversion
 from transformers.utils import hub
 
+from hf_vlm_rl.compat import CACHE
+
 
 def tiny() -> LlamaForCausalLM:
     sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1}
@@ -202,7 +204,7 @@ def sampling_is_one_method_that_is_given_its_criteria() -> None:
 
     class Watched(LlamaForCausalLM):
         def _sample(self, input_ids, **kwargs):
-            calls.append(kwargs["past_key_values"])
+            calls.append(kwargs[CACHE])
             return super()._sample(input_ids, **kwargs)
 
     model = tiny()

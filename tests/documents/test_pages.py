@@ -3,6 +3,8 @@
 import re
 
 import pytest
+import transformers
+from packaging.version import Version
 
 import hf_vlm_rl
 from hf_vlm_rl.families.tiny import FAMILIES
@@ -26,7 +28,10 @@ def test_every_class_of_transformers_is_listed_once():
     listed = re.findall(
         r"^\| `((?!model_type)[\w.-]+)` \|", PAGES["docs/families.md"].read_text(), flags=re.MULTILINE
     )
-    assert sorted(listed) == sorted(CHAT_MODELS)
+    installed = Version(transformers.__version__)
+    untested = script("make_families").UNTESTED
+    newer = {name for name, release in untested.items() if installed < Version(release)}
+    assert sorted(listed) == sorted({*CHAT_MODELS, *newer})
 
 
 def test_the_readme_counts_the_classes():

@@ -1,7 +1,7 @@
 """What is refused by name on a transformers that cannot run it."""
 
 import pytest
-from transformers import SmolVLMConfig
+from transformers import Llama4Config, SmolVLMConfig
 
 from hf_vlm_rl import compat
 
@@ -33,3 +33,12 @@ def test_other_versions_run_it(version, installed):
 def test_one_whose_tokens_fit_the_pieces_is_run(installed):
     installed("5.20.2")
     compat.require_working_class(SMALL)
+
+
+def test_a_llama4_that_stock_cannot_run_is_refused(installed):
+    installed("5.24.0")
+    with pytest.raises(ImportError, match=r"transformers 5\.24\.0 cannot run: its forward reads"):
+        compat.require_working_class(Llama4Config())
+    for version in ("5.23.0", "5.24.1", "5.25.0"):
+        installed(version)
+        compat.require_working_class(Llama4Config())

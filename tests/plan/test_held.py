@@ -8,6 +8,7 @@ from peft import get_peft_model
 from torch.utils._pytree import tree_leaves
 
 from hf_vlm_rl import AutoVLMPolicy
+from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.plan import Run, Settings, estimate
 from hf_vlm_rl.plan.step import make_prompt
@@ -80,7 +81,7 @@ def test_the_cache_of_a_hybrid_decoder_is_that_of_a_real_model(model_type, read)
     decoder = model.get_base_model().get_submodule(model.family.language)
     ids = torch.ones(4, prompt.tokens + RUN.completion, dtype=torch.long)
     with torch.no_grad():
-        layers = decoder(input_ids=ids, use_cache=True).past_key_values.layers
+        layers = decoder(input_ids=ids, use_cache=True)[CACHE].layers
     held = [leaf for layer in layers for leaf in tree_leaves(vars(layer)) if isinstance(leaf, torch.Tensor)]
     assert rollout.cache == rollout.stock == sum(tensor.nbytes for tensor in held)
 

@@ -20,7 +20,7 @@ REFUSED = """
     image_encoder_embeddings image_grid_hw image_grids image_merge_sizes image_num_crops image_patches
     image_position_ids image_sizes image_sizes_videos image_token_pooling input_features
     input_features_mask input_values input_values_mask interpolate_pos_encoding kwargs labels
-    msa_batch_mask msa_feats noise num_frames_per_video num_local_patches patches_grid
+    msa_batch_mask msa_feats noise num_frames_per_video num_local_patches padding_mask patches_grid
     perceiver_embeddings pixel_attention_mask pixel_mask pixel_values pixel_values_images
     pixel_values_local pixel_values_videos protein_attention_mask protein_input_ids
     qformer_attention_mask qformer_input_ids return_loss router_labels second_per_grid_ts self

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from hf_vlm_rl.compat import CACHE
 from tests.conformance.cases import ALL, native, one_image, tickets
 
 
@@ -53,7 +54,7 @@ def test_a_second_turn_of_text_goes_on_with_a_cache_and_without_tickets(
         again = model.generate(
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
-            past_key_values=first.past_key_values,
+            **{CACHE: first[CACHE]},
             suppress_tokens=list(policy.placeholder_ids),
             **GREEDY,
         )

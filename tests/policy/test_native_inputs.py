@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError, UnsupportedModelError
 from hf_vlm_rl.cli.check import facts
+from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.errors import SelfCheckError
 from hf_vlm_rl.families import VLMFamily, tiny
 from hf_vlm_rl.loading.stock import complete_family, skeleton
@@ -288,7 +289,7 @@ def test_images_behind_a_cache_are_refused(pair):
         batch = tickets(policy.processing_class, [one_image()])
         batch.pop("attention_mask")
         with pytest.raises(ImageError, match="cached tokens"):
-            policy(**batch, past_key_values=first.past_key_values)
+            policy(**batch, **{CACHE: first[CACHE]})
 
 
 @pytest.mark.parametrize("name", ["Florence2Config", "Pix2StructConfig", "T5Gemma2Config"])

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch.utils._pytree import tree_leaves
 
+from ..compat import CACHE
 from ..policy.caches.known_caches import keeps_all_keys
 from ..policy.generate.prefill import reads_forwards
 from .dry import Kernels, dry_run
@@ -147,6 +148,6 @@ def _cache_bytes(policy: Any, tokens: int) -> int:
     decoder = policy.get_submodule(policy.family.language)
     with dry_run(Kernels(None)):
         embeddings = torch.empty(1, tokens, decoder.config.hidden_size, dtype=decoder.dtype, device="meta")
-        cache = decoder(inputs_embeds=embeddings, use_cache=True).past_key_values
+        cache = decoder(inputs_embeds=embeddings, use_cache=True)[CACHE]
     held = (leaf for layer in cache.layers for leaf in tree_leaves(vars(layer)))
     return sum(leaf.nbytes for leaf in held if isinstance(leaf, torch.Tensor))

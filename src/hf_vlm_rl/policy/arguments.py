@@ -45,6 +45,7 @@ class Argument:
 ARGUMENTS: Mapping[str, Argument] = {
     # Which tokens there are, where they stand and what they see.
     "attention_mask": Argument(rows=0, backbone=True, step=True, generate=True),
+    "cache": Argument(step=True),  # "past_key_values" before transformers 5.24
     "cache_position": Argument(attention=True),
     "input_ids": Argument(rows=0, backbone=True, step=True, generate=True),
     "inputs_embeds": Argument(rows=0, decoder="tokens"),

@@ -15,6 +15,7 @@ import torch
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel
 
 from .._retype import Retyped, overriding, retype
+from ..compat import CACHE
 from ..errors import TicketError
 from ..families import VLMFamily
 from ..processing.encoded_rows import check_prompts
@@ -264,7 +265,7 @@ class VLMPolicy(Retyped, _StockModel):
         processors = kwargs.pop("logits_processor", None) or []
         kwargs["logits_processor"] = LogitsProcessorList([*processors, NeverSample(self.placeholder_ids)])
         # A cache that the caller has passed keeps all its rows: he may go on with it.
-        reason = "past_key_values is given" if kwargs.get("past_key_values") is not None else None
+        reason = f"{CACHE} is given" if kwargs.get(CACHE) is not None else None
         with inside_generate(), keeping_rows(reason):
             if rows is not None:
                 sharded = is_sharded(self.base_model)

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ..compat import CACHE
 from ..errors import TicketError
 from .arguments import TRIE, says_something
 from .trie import Trie
@@ -58,7 +59,7 @@ def packed(kwargs: Mapping[str, Any]) -> Packed | None:
             `position_ids` (B, T) that count from 0, again and again.
     """
     positions, input_ids = kwargs.get("position_ids"), kwargs.get("input_ids")
-    others = (kwargs.get("attention_mask"), kwargs.get("past_key_values"))
+    others = (kwargs.get("attention_mask"), kwargs.get(CACHE))
     if input_ids is None or positions is None or any(other is not None for other in others):
         return None
     if positions.shape != input_ids.shape or bool((positions[:, 0] != 0).any()):

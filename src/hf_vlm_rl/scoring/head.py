@@ -17,6 +17,7 @@ from transformers.conversion_mapping import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutputWithPast
 
+from ..compat import CACHE
 from ..families import VLMFamily
 from ..policy.trained.lora import lora_config
 from ..processing.tokenizer import VLMTokenizer
@@ -110,9 +111,9 @@ class VLMScored(_StockModel):
         return SequenceClassifierOutputWithPast(
             loss=loss,
             logits=logits,
-            past_key_values=output.past_key_values,
             hidden_states=output.hidden_states,
             attentions=output.attentions,
+            **{CACHE: output.get(CACHE)},
         )
 
 

@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from transformers import Cache, DynamicCache
 
+from ...compat import CACHE
 from ..caches.prefix_cache import share_prompts
 from ..probe import OF_BATCHES, OF_STEPS, Check, ordinary_ids
 
@@ -81,6 +82,6 @@ def _run(decoder: Any, ids: torch.Tensor, mask: torch.Tensor, cache: Cache) -> t
         inputs_embeds=decoder.get_input_embeddings()(ids),
         attention_mask=mask,
         position_ids=positions,
-        past_key_values=cache,
         use_cache=True,
+        **{CACHE: cache},
     ).last_hidden_state

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from transformers import Cache
 
+from ...compat import CACHE
 from ..caches.known_caches import keeps_all_keys
 from ..images.inputs import model_inputs
 from ..images.row_images import Rows
@@ -80,7 +81,7 @@ class DistinctPrompts:
             "input_ids": ids[:, :-1],
             "attention_mask": self._mask[:, :-1],
             "position_ids": positions,
-            "past_key_values": cache,
+            CACHE: cache,
             "use_cache": True,
         }
         if layout is not None:

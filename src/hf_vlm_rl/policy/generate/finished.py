@@ -17,6 +17,7 @@ import torch
 from transformers import Cache, EosTokenCriteria, MaxLengthCriteria, StoppingCriteriaList
 
 from ..._scoped import scoped
+from ...compat import CACHE
 from ..arguments import choose_rows, require_rows
 from ..caches.known_caches import require_known_cache
 from ..foreign_hooks import foreign_hook
@@ -157,7 +158,7 @@ def sample(policy: Any, stock: Callable[..., Any], kwargs: dict[str, Any]) -> An
     if backbone.sharing.mode is not False and rows > 1 and _may_end_early(kwargs["stopping_criteria"]):
         try:
             _require_rows_by_themselves(policy, kwargs)
-            batch = Batch(policy, kwargs["past_key_values"], rows, kwargs["input_ids"].device)
+            batch = Batch(policy, kwargs[CACHE], rows, kwargs["input_ids"].device)
             kwargs = kwargs | {"stopping_criteria": WatchedCriteria(kwargs["stopping_criteria"], batch)}
         except Refused as refused:
             backbone.report.refuse("rows_kept", refused)
@@ -168,7 +169,7 @@ def sample(policy: Any, stock: Callable[..., Any], kwargs: dict[str, Any]) -> An
 def running_batch(policy: Any, kwargs: Mapping[str, Any]) -> Batch | None:
     """The batch of the running `generate`, if this forward of `policy` has its cache; else None."""
     batch = _running.get()
-    if batch is None or batch.policy is not policy or kwargs.get("past_key_values") is not batch.cache:
+    if batch is None or batch.policy is not policy or kwargs.get(CACHE) is not batch.cache:
         return None
     return batch
 
@@ -200,4 +201,4 @@ def _require_rows_by_themselves(policy: Any, kwargs: Mapping[str, Any]) -> None:
     require_steady(min(lengths, default=math.inf), policy.base_model.sharing.steady_positions)
     if (home := foreign_hook(policy)) is not None:
         raise Refused(f"a hook of {home} is on the model")
-    require_known_cache(kwargs.get("past_key_values"))
+    require_known_cache(kwargs.get(CACHE))

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from transformers import Cache, DynamicCache
 
+from ...compat import CACHE
 from ..arguments import GENERATE
 from ..caches.known_caches import keeps_all_keys, require_known_cache
 from ..caches.prefix_cache import share_prompts
@@ -116,7 +117,7 @@ def _prefilled(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool) -
     )
     # transformers takes a cache or `cache_implementation`, not both.
     unnamed = {name: value for name, value in kwargs.items() if name != "cache_implementation"}
-    return unnamed | {"past_key_values": filled, "attention_mask": mask}
+    return unnamed | {CACHE: filled, "attention_mask": mask}
 
 
 def _for_rows(backbone: Any, cache: DynamicCache, prompt: torch.Tensor, repeated: bool) -> Cache:

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..._scoped import scoped
+from ...compat import CACHE
 from ...errors import ImageError, TicketError
 from ...processing.tickets.beside_ids import unpack
 from ...processing.tickets.in_ids import SETTINGS
@@ -277,5 +278,5 @@ def _tokens(processing: Any, ticket: int, row: int) -> int:
 
 def cached_tokens(kwargs: Mapping[str, Any]) -> int:
     """How many tokens of each row are in the cache that a call was given."""
-    cache = kwargs.get("past_key_values")
+    cache = kwargs.get(CACHE)
     return 0 if cache is None else int(cache.get_seq_length())

@@ -44,7 +44,7 @@ def native_tensors(
     if cached:
         raise ImageError(
             f"Got images behind {cached} cached tokens, for a {type(backbone).__name__} that takes the "
-            "native processor's tensors. Pass whole rows, without past_key_values."
+            "native processor's tensors. Pass whole rows, without a cache."
         )
     if mask is None or mask.shape != input_ids.shape:
         mask = torch.ones_like(input_ids)

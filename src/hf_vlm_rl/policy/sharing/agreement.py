@@ -7,6 +7,7 @@ import torch
 from transformers import Cache, DynamicCache
 from transformers.cache_utils import LinearAttentionCacheLayerMixin
 
+from ...compat import CACHE
 from ..probe import OF_BATCHES, Check, ordinary_ids
 from ..report import Refused
 from .layout import LAYOUT, find_layout
@@ -99,4 +100,4 @@ def _change(cache: Cache, kind: str) -> bool:
 def _continue(decoder: Any, ids: torch.Tensor, cache: Cache) -> torch.Tensor:
     """Hidden states of (1, T) ids behind the tokens in a cache, which then holds these ids, too."""
     embeddings = decoder.get_input_embeddings()(ids)
-    return decoder(inputs_embeds=embeddings, past_key_values=cache, use_cache=True).last_hidden_state
+    return decoder(inputs_embeds=embeddings, use_cache=True, **{CACHE: cache}).last_hidden_state

@@ -6,6 +6,7 @@ import torch
 from transformers import Cache, DynamicCache
 
 from ..._retype import Retyped, overriding
+from ...compat import CACHE
 from ..report import Refused
 from .hooks import PACKED, PACKING, view
 from .layout import LAYOUT, Layout
@@ -23,9 +24,9 @@ class VLMDecoder(Retyped):
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             if (layout := kwargs.pop(LAYOUT, None)) is None:
                 return stock.forward(self, **kwargs)
-            cache = kwargs.get("past_key_values")
+            cache = kwargs.get(CACHE)
             if cache is not None:
-                kwargs["past_key_values"] = DynamicCache(config=self.config)
+                kwargs[CACHE] = DynamicCache(config=self.config)
             try:
                 output = stock.forward(view(self, PACKED), **_in_one_row(layout, kwargs))
             except Refused as refused:
@@ -33,8 +34,8 @@ class VLMDecoder(Retyped):
                 raise Refused(str(refused), refused.lasting and cache is None) from refused
             output.last_hidden_state = _by_rows(layout, output.last_hidden_state)
             if cache is not None:
-                _fill(cache, layout, output.past_key_values)
-                output.past_key_values = cache
+                _fill(cache, layout, output[CACHE])
+                output[CACHE] = cache
             return output
 
         return {"forward": forward}

@@ -14,6 +14,7 @@ from transformers.masking_utils import AttentionMaskInterface
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..._retype import Retyped, overriding, retype
+from ...compat import CACHE
 from ..caches.prefix_cache import SharedPrompts, prefix_cache_attention
 from .attention import shared_prefix_attention
 from .recurrence import run_along
@@ -60,7 +61,7 @@ class SharingAttention(Retyped):
             if (packing := kwargs.pop(PACKING, None)) is not None:
                 kwargs["attention_mask"] = packing.visibility(kwargs.get("attention_mask"))
                 return stock.forward(view(self, PACKED), **kwargs)
-            cache = kwargs.get("past_key_values")
+            cache = kwargs.get(CACHE)
             if isinstance(cache, SharedPrompts):
                 layer = cache.layers[self.layer_idx]
                 return stock.forward(view(self, CACHED), **kwargs, prefix_layer=layer)
@@ -121,5 +122,5 @@ def _cache_name(module: nn.Module) -> str | None:
 
 def _cache_parameter(kind: Any) -> str | None:
     parameters = inspect.signature(kind.forward).parameters
-    names = [name for name in ("cache_params", "past_key_values") if name in parameters]
+    names = [name for name in (CACHE, "cache_params") if name in parameters]
     return names[0] if names and "hidden_states" in parameters else None

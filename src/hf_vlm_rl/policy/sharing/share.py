@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from ...compat import CACHE
 from ..arguments import BACKBONE, require_known
 from ..foreign_hooks import foreign_forward, foreign_hook
 from ..images.row_images import RowImages, Rows
@@ -62,7 +63,7 @@ def _require_plain_batch(backbone: Any, kwargs: Mapping[str, Any]) -> None:
     """Refuse batches whose arguments say more than which tokens there are, and where they stand."""
     if len(kwargs["input_ids"]) < 2:
         raise Refused("there is only one row")
-    if kwargs.get("past_key_values") is not None or kwargs.get("use_cache") is not False:
+    if kwargs.get(CACHE) is not None or kwargs.get("use_cache") is not False:
         raise Refused("the caller wants a key-value cache (use_cache is not False)")
     known = BACKBONE | backbone.sharing.vision_arguments | backbone.sharing.companions | {"use_cache"}
     require_known(kwargs, known, "the caller passes")

@@ -1,7 +1,7 @@
 """What a video field says: where the video is, and which frames of it are wanted."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ...errors import ImageError
@@ -17,25 +17,31 @@ METADATA = "video_metadata"
 _BESIDE = frozenset({"type", "text", "image"})
 
 
-@dataclass(frozen=True, eq=False)
 class Video:
     """A video that is not opened yet.
 
-    Attributes:
+    It is no dataclass: from 5.24 on, transformers makes dicts of the dataclasses that it meets in messages.
+
+    Args:
         source: Whatever `ACCEPTED` lists.
         options: How to sample and process it, as its block says: `fps`, `num_frames`, ...
         metadata: For arrays and lists of frames: fields of transformers' `VideoMetadata`, such as `fps`.
         beside: True for a video from a column of images: its ticket travels beside the ids, not inside.
     """
 
-    source: Any
-    options: Mapping[str, Any] = field(default_factory=dict)
-    metadata: Mapping[str, Any] | None = None
-    beside: bool = False
+    def __init__(
+        self,
+        source: Any,
+        options: Mapping[str, Any] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+        beside: bool = False,
+    ):
+        self.source, self.options = source, dict(options or {})
+        self.metadata, self.beside = metadata, beside
 
     def carried_beside(self) -> "Video":
         """A copy whose ticket travels beside the ids, in `pixel_values`."""
-        return replace(self, beside=True)
+        return Video(self.source, self.options, self.metadata, beside=True)
 
 
 @dataclass(frozen=True)
@@ -82,7 +88,7 @@ def as_video(value: Any) -> Video:
         return inner
     if isinstance(inner, Mapping) and inner.get("bytes") is None:
         nested = as_video(inner)
-        return replace(nested, options={**nested.options, **options})
+        return Video(nested.source, nested.options | options, nested.metadata, nested.beside)
     return Video(inner, options, value.get(METADATA))
 
 

@@ -46,9 +46,9 @@ def test_a_set_is_named(path, installed):
 
 def test_what_is_not_of_a_set_and_what_does_not_fit_are_named_with_a_command(installed):
     found = installed("newest", transformers="5.19.0")
-    assert found["versions"] == "no tested set; newest has transformers==5.23.0"
-    assert found["does not fit"] == "transformers 5.19.0; hf-vlm-rl needs transformers<5.24,>=5.20"
-    assert found["to have the set"] == "pip install transformers==5.23.0"
+    assert found["versions"] == "no tested set; newest has transformers==5.24.0"
+    assert found["does not fit"] == "transformers 5.19.0; hf-vlm-rl needs transformers<5.25,>=5.20"
+    assert found["to have the set"] == "pip install transformers==5.24.0"
 
 
 def test_what_is_missing_is_named_with_a_command_in_a_set_too(installed):

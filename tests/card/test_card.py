@@ -7,6 +7,7 @@ import sys
 
 import pytest
 import torch
+from packaging.version import Version
 
 from tests.documents.pages import ROOT
 from tests.lanes import KINDS
@@ -16,7 +17,9 @@ MORE = {"forward and backward": 4, "generate, 16 tokens": 8, "GRPO step": 12}
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(torch.__version__ < "2.14", reason="the card is made for torch 2.14 and 2.15"),
+    pytest.mark.skipif(
+        Version(torch.__version__) < Version("2.14"), reason="the card is made for torch 2.14 and 2.15"
+    ),
 ]
 
 

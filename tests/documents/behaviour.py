@@ -8,6 +8,7 @@ from typing import Any
 import accelerate.hooks
 import torch
 import trl
+import trl.trainer.utils
 from packaging.version import Version
 from torch import nn
 from transformers import (
@@ -133,6 +134,21 @@ def trl_counts_the_patches_of_two_words() -> None:
     assert "merge_size" in source
 
 
+def trl_assigns_a_head_that_takes_labels_by_themselves() -> None:
+    if Version(trl.__version__) < Version("1.16"):
+        return
+    model = tiny()
+    trl.trainer.utils.add_fused_lm_head(model)
+    parameters = inspect.signature(model.forward.__func__, follow_wrapped=False).parameters
+    assert {"self", "fused_lm_head", "labels", "shift_labels"} <= parameters.keys()
+    assert parameters["fused_lm_head"].default is False
+    labels = torch.tensor([[-100, 1, -100]])
+    whole = model(IDS, labels=labels, fused_lm_head=True).log_probs
+    shifted = model(IDS, shift_labels=torch.tensor([[1, -100, -100]]), fused_lm_head=True).log_probs
+    assert whole.shape == (1, 2)
+    assert torch.equal(whole, shifted[:, :2])
+
+
 # What we count on: (whose, why we need it, the probe).
 BEHAVIOUR: dict[str, tuple[str, str, Callable[[], None]]] = {
     "stock decoders hand unknown keywords down to attention": (
@@ -163,7 +179,7 @@ BEHAVIOUR: dict[str, tuple[str, str, Callable[[], None]]] = {
     ),
     "layers of a cache have `keys` and `values`, and `reorder_cache` takes any number of rows": (
         "transformers",
-        "prompts are prefilled once, and finished rows leave (sharing/prefix_cache.py, known_caches.py)",
+        "prompts are prefilled once, and finished rows leave (caches/prefix_cache.py, known_caches.py)",
         caches_keep_keys_and_values_in_layers,
     ),
     "recurrent layers of a cache have `conv_states` and `recurrent_states`": (
@@ -190,5 +206,10 @@ BEHAVIOUR: dict[str, tuple[str, str, Callable[[], None]]] = {
         "TRL",
         "images that tools return are handed over with as many patches (processing/image_tickets.py)",
         trl_counts_the_patches_of_two_words,
+    ),
+    "a fused head is a function assigned as `forward`, which takes `shift_labels` as they are": (
+        "TRL",
+        "on a CPU it gets labelled positions alone (fused_head.py)",
+        trl_assigns_a_head_that_takes_labels_by_themselves,
     ),
 }

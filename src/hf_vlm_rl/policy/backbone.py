@@ -13,6 +13,7 @@ from ..families import VLMFamily
 from ..families.derive_inputs import POSITIONS
 from ..processing.tokenizer import VLMTokenizer
 from .blind import ImageWatch
+from .fused_head import hand_over
 from .images.feature_cache import FeatureCache
 from .images.features import vision_arguments
 from .images.image_features import fields_read
@@ -107,7 +108,7 @@ class VLMBackbone(Retyped, _StockModel):
                 # A few backbones return logits instead of hidden states.
                 name = "last_hidden_state" if "last_hidden_state" in output else "logits"
                 output[name] = output[name] + idle
-            return output if joined is None else lay_together(joined, output)
+            return hand_over(output if joined is None else lay_together(joined, output))
 
         if not hasattr(stock, POSITIONS):
             return {"forward": forward}

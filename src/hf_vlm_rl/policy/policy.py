@@ -23,6 +23,7 @@ from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.tokenizer import VLMTokenizer
 from .backbone import VLMBackbone, make_backbone
 from .chat import chat
+from .fused_head import of_labelled_tokens
 from .generate.agreement import SHARED_CACHE, STEP
 from .generate.finished import keeping_rows, running_batch, sample
 from .generate.prefill import prefill_once
@@ -121,6 +122,10 @@ class VLMPolicy(Retyped, _StockModel):
             return output
 
         return {"generate": generate, "forward": forward, "_sample": _sample}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        assigned: Any = of_labelled_tokens(value) if name == "forward" else value
+        super().__setattr__(name, assigned)
 
     @property
     def processing_class(self) -> VLMTokenizer:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tomllib
+import warnings
 from importlib import import_module
 from importlib.metadata import version
 
@@ -20,6 +21,7 @@ pytest.importorskip("lmms_eval", reason="lmms-eval is not installed")
 from lmms_eval.evaluator import simple_evaluate
 from lmms_eval.models import MODEL_REGISTRY_V2, get_model
 from lmms_eval.tasks import TaskManager
+from lmms_eval.tasks.mmmu.utils import parse_open_response
 
 from hf_vlm_rl import AdapterCardData, save_adapter
 from hf_vlm_rl.cli.commands import main
@@ -32,6 +34,9 @@ pytestmark = pytest.mark.slow
 FAMILY = "qwen2_5_vl"
 CHOICES = ["a cup of coffee", "a cat", "an astronaut"]
 FUNCTIONS = """
+from lmms_eval.tasks.mmmu.utils import mmmu_aggregate_results, mmmu_process_results
+
+
 def images(doc):
     return [image.convert("RGB") for image in doc["images"]]
 
@@ -82,7 +87,11 @@ metric_list:
 GENERATE = "doc_to_target: answer\ngeneration_kwargs: {max_new_tokens: 6, temperature: 0, until: ['zzz']}"
 SCORES = "\nprocess_results: !function functions.scores"
 MESSAGES = "doc_to_messages: !function functions.messages\n" + GENERATE
+MMMU = GENERATE + "\nprocess_results: !function functions.mmmu_process_results"
 CHOOSE = "doc_to_target: label\ndoc_to_choice: choices"
+SHARE = """
+  - {metric: mmmu_acc, aggregation: !function functions.mmmu_aggregate_results, higher_is_better: true}
+"""
 # Numbers of rows, numbers inside of what is said of rows, and others that are no means of rows.
 METRICS = """
   - {metric: named, aggregation: !function functions.named_mean, higher_is_better: true}
@@ -101,7 +110,8 @@ filter_list:
 
 def rows() -> list[dict]:
     cat, cup = photo("cat", (96, 96)), photo("coffee", (128, 64))
-    common = {"choices": CHOICES, "answer": "no answer of a random model"}
+    common = {"question_type": "open", "options": "[]", "id": "validation_Art_1"}
+    common |= {"choices": CHOICES, "answer": "no answer of a random model"}
     return [
         {"question": "What is it?", "images": [cat], "label": 1} | common,
         {"question": "Compare them.", "images": [cup, cat], "label": 0} | common,
@@ -120,6 +130,7 @@ def write_tasks(folder, lines: list[dict]) -> str:
         ("local_messages", "generate_until", MESSAGES, "exact_match", ""),
         ("local_choices", "multiple_choice", CHOOSE, "acc", ""),
         ("local_filters", "generate_until", GENERATE + FILTERS, "exact_match", ""),
+        ("local_mmmu", "generate_until", MMMU, "exact_match", SHARE),
         ("local_scores", "generate_until", GENERATE + SCORES, "length", METRICS),
     ):
         text = TASK.format(name=name, kind=kind, more=more, metric=metric, data=data) + metrics.lstrip("\n")
@@ -282,6 +293,23 @@ def test_a_reward_is_each_metric_of_which_rows_have_numbers(policy_for, tasks):
     assert "local_scores errors" in message
     assert [row.completions[0] for row in result.rows] == answers_of(policy) * 2
     assert [row.prompt for row in result.rows] == [row["question"] for row in rows()] * 2
+
+
+def test_mmmu_has_a_number_for_each_row_by_its_own_code(policy_for, tmp_path, capsys):
+    policy = policy_for(FAMILY)
+    said = answers_of(policy)
+    # Numbers and texts, in an order that changes from run to run.
+    parsed = max((each for each in parse_open_response(said[1]) if isinstance(each, str)), key=len)
+    lines = [row | {"answer": text} for row, text in zip(rows(), ("else", parsed, "else"), strict=True)]
+    manager = TaskManager(include_path=write_tasks(tmp_path / "tasks", lines), include_defaults=False)
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "error", message="Left out"
+        )  # as for what MMMU submits and does not aggregate
+        result = evaluated(ChatPolicy(policy=policy), manager, "local_mmmu")
+    values = {name: each.values for name, each in result.rewards.items()}
+    assert values == {"local_mmmu mmmu_acc": ((0.0,), (1.0,), (0.0,))}
+    assert capsys.readouterr().out.count("Overall-Art") == 1  # lmms-eval's own
 
 
 def test_filters_have_a_reward_each_and_choices_theirs(policy_for, tasks):

@@ -1,11 +1,12 @@
 """lmms-eval's tasks on a policy, and its numbers as an `EvaluationResult`: with intervals, to be compared."""
 
 import hashlib
+import io
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stdout, suppress
 from importlib.metadata import version
 from statistics import fmean
 from typing import Any
@@ -79,7 +80,7 @@ def from_lmms(results: Mapping[str, Any]) -> EvaluationResult:
         keys = [key for key in results["results"][task] if "," in key]
         filters = list(dict.fromkeys(key.split(",")[1] for key in keys))
         # lmms-eval lists all rows once for each filter of answers.
-        count, first = len(samples) // len(filters), len(row_ids)
+        count, first = len(samples) // (len(filters) or 1), len(row_ids)
         number = results["versions"].get(task)
         label = f"{task} (lmms-eval {version('lmms-eval')}"
         label += ")" if number in (None, "Yaml") else f", version {number})"
@@ -88,10 +89,11 @@ def from_lmms(results: Mapping[str, Any]) -> EvaluationResult:
             metric, name = key.split(",")
             start = filters.index(name) * count
             values = [sample.get(metric) for sample in samples[start : start + count]]
-            if all(value is None for value in values):  # a standard error
-                continue
             total, shown = results["results"][task][key], metric if len(filters) == 1 else key
-            numbers = _numbers(values, total, results["configs"][task].get("score_key", "score"))
+            # A standard error, or what the task does not aggregate.
+            if all(value is None for value in values) or isinstance(total, list):
+                continue
+            numbers = _numbers(values, total, metric, results["configs"][task])
             if numbers is None or results["higher_is_better"].get(task, {}).get(metric) is False:
                 left_out.append(f"{task} {shown} = {total}")
                 continue
@@ -118,10 +120,23 @@ def from_lmms(results: Mapping[str, Any]) -> EvaluationResult:
     return EvaluationResult(columns, tuple(row_ids), tuple(kept), {}, None, None, settings)
 
 
-def _numbers(values: Sequence[Any], total: Any, key: str) -> list[float | None] | None:
-    """What a task says of its rows, as numbers whose mean is `total`; None if they are not."""
-    for read in (float, lambda value: float(value[key])):
-        with suppress(LookupError, TypeError, ValueError):  # a value is whatever the task's code returns
+def _numbers(
+    values: Sequence[Any], total: Any, metric: str, config: Mapping[str, Any]
+) -> list[float | None] | None:
+    """What a task says of its rows, as numbers whose mean is `total`; None if there are none."""
+    key = config.get("score_key", "score")
+    named = {each["metric"]: each.get("aggregation") for each in config.get("metric_list", ())}
+
+    def alone(value: Any) -> float:
+        # Only where `total` is a share: aggregates of texts take a second for each row.
+        if not 0 < total <= 1 or abs(total * len(values) - round(total * len(values))) > 1e-5 * len(values):
+            raise ValueError
+        with redirect_stdout(io.StringIO()):
+            return {0: 0.0, 1: 1.0}[named[metric]([value])]
+
+    ways: list[Callable[[Any], float]] = [float, lambda value: float(value[key]), alone]
+    for read in ways:
+        with suppress(Exception):  # a value is whatever the task's code returns
             numbers = [None if value is None else read(value) for value in values]
             mean = fmean(number for number in numbers if number is not None)
             if math.isclose(mean, total, rel_tol=1e-5, abs_tol=1e-5):

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .scoring.critic import shared_critic as shared_critic
     from .scoring.load import AutoVLMRewardModel as AutoVLMRewardModel
     from .scoring.load import AutoVLMValueModel as AutoVLMValueModel
+    from .scoring.model_reward import ModelReward as ModelReward
     from .scoring.reward_functions import RewardFunctionModel as RewardFunctionModel
 else:
     __getattr__, __dir__, __all__ = loaded_on_use(__name__)

@@ -144,6 +144,22 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
     assert "rows.txt is empty. Expected a JSON Lines file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["rows.jsonl"], "Expected a dataset and --rewards, or --lmms with tasks of lmms-eval."),
+        (["--rewards", "iou_reward"], "Expected a dataset and --rewards, or --lmms"),
+        (["rows.jsonl", "--lmms", "ai2d"], "Got dataset with --lmms"),
+        (["--lmms", "ai2d", "--temperature", "1", "--drop", "id"], "Got drop, temperature with --lmms"),
+        (["--lmms", "ai2d", "--out", "out", "--limit", "3"], "--lmms needs lmms-eval: pip install '.[lmms]'"),
+    ],
+)
+def test_benchmarks_have_rows_and_rewards_of_their_own(command, message, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "lmms_eval", None)  # as if it were not installed
+    assert cli.main(["eval", "no/model", *command]) == 1
+    assert message in capsys.readouterr().err
+
+
 def test_the_options_are_known_without_torch():
     script = (
         "import sys; from hf_vlm_rl.cli.commands import build_parser; build_parser(); "

@@ -19,6 +19,8 @@ NOT_RUN = {
     "machines wait for each other; tests/documents/test_cluster.py starts both",
     "accelerate launch -m hf_vlm_rl.cli trl": "it is `hf-vlm-rl trl` in several processes",
     "hf-vlm-rl demo": "minutes; tests/cli/test_demo.py runs it with fewer steps, `make wheel` from a wheel",
+    "hf-vlm-rl eval Qwen/Qwen2.5-VL-3B-Instruct --lmms": "it downloads benchmarks, as the next line",
+    "hf-vlm-rl eval user/adapter --lmms": "it downloads benchmarks; `make lmms` runs tasks of local files",
     "hf-vlm-rl trl": "its data is the reader's; tests/loading/internvl_chat/test_string_ids.py has its own",
     "hf-vlm-rl try": "it waits for a reader; tests/browser/test_try.py asks the page",
     "hf-vlm-rl vllm-front": "it answers until it is stopped; tests/front and `make test-vllm` ask it",

@@ -247,6 +247,8 @@ def test_a_comparison_is_what_the_card_shows(greedy, sampled, tmp_path):
     assert evaluations[0].after_ci == sampled.rewards["short"].mean.interval
     results = AdapterCardData(evaluations=evaluations).metadata()["model-index"][0]["results"]
     assert [metric["name"] for metric in results[0]["metrics"]] == ["accuracy", "starts"]
+    with pytest.raises(ValueError, match=r"Got no dataset for \['short', 'starts'\]"):
+        found.evaluations()
     (alone, _) = sampled.evaluations("Mixture")
     assert (alone.before, alone.after) == (None, evaluations[0].after)
     found.save_html(tmp_path / "page.html")

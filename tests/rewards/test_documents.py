@@ -36,6 +36,7 @@ def test_every_reward_is_in_the_table(script):
 def test_the_code_of_the_page_runs_and_gives_what_it_says(policy_for, script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     material.photo_file()
+    material.model_at("reward-model", "qwen3_vl")
     known, printed = {"policy": policy_for("qwen3_vl")}, io.StringIO()
     judge = StandInJudge(lambda document, images: {"reason": "", "score": 9})
     with contextlib.redirect_stdout(printed), listening(judge) as url:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_vlm_rl import ColumnError, RewardError, RewardFunctionModel
+from hf_vlm_rl import AutoVLMRewardModel, ColumnError, ModelReward, RewardError, RewardFunctionModel
 from hf_vlm_rl.families.box_coordinates import BoxCoordinates
 from hf_vlm_rl.rewards import (
     IoUReward,
@@ -16,7 +16,7 @@ from hf_vlm_rl.rewards import (
     format_reward,
 )
 from tests.conformance.cases import mixture as prompts_of
-from tests.trainers.runs import cat, grpo, logs, square, user
+from tests.trainers.runs import cat, grpo, logs, mixture, rloo, said, square, user
 
 pytestmark = pytest.mark.trl
 
@@ -67,6 +67,38 @@ def test_grpo_stops_at_the_first_batch_without_the_column(policy_for, tmp_path):
     with pytest.raises(ColumnError, match="exact_match_reward reads the column 'answer', which is missing"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+@pytest.mark.filterwarnings("ignore:.*has no score.weight")
+@pytest.mark.parametrize("train", [grpo, rloo], ids=["grpo", "rloo"])
+def test_a_reward_model_sees_the_images_of_one_two_and_none(train, policy_for, checkpoint, tmp_path):
+    policy, seen = policy_for(FAMILY), []
+    model = AutoVLMRewardModel.from_pretrained(
+        checkpoint(FAMILY), dtype="float32", processing_class=policy.processing_class
+    )
+    reward = ModelReward(model, batch_size=4)
+
+    def taste(completions, place, **columns):
+        seen.append((completions, place, reward(completions, **columns)))
+        return seen[-1][2]
+
+    data = [row | {"place": place} for place, row in enumerate(mixture(FAMILY))]
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    trainer = train(policy, data, tmp_path, reward=taste, peft=policy.lora_config(r=4), max_steps=3)
+    trainer.train()
+    ((completions, places, scores),) = seen
+    assert sorted(places) == [0, 0, 1, 1, 2, 2]
+    own = []
+    for completion, place in zip(completions, places, strict=True):
+        messages = [*data[place]["prompt"], *said(completion[0]["content"])]
+        encoded = model.processing_class.encode_prompt(messages, data[place]["images"])
+        with torch.no_grad():
+            own.append(model(**model.processing_class.pad([encoded], return_tensors="pt")).logits.item())
+    assert scores == pytest.approx(own, rel=1e-6, abs=1e-6)
+    assert logs(trainer, "rewards/taste/mean", "model_reward/failed")[0] == pytest.approx(
+        [sum(scores) / 6, 0.0], rel=1e-5
+    )
+    assert all(torch.equal(before[name], weight) for name, weight in model.named_parameters())
 
 
 def scores_of_ppo(policy, answers, reward):

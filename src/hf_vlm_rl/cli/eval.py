@@ -2,18 +2,26 @@
 
 import argparse
 import difflib
-import importlib
+import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from .._install import pip_install
 from .arguments import add_device, at_least, device_name, positive
 from .data import add_row_options, flagged, row_options
 
+if TYPE_CHECKING:
+    from ..evaluation.result import EvaluationResult
+
 REWARDS = "hf_vlm_rl.rewards"
 DTYPES = ("auto", "bfloat16", "float16", "float32")
+# What tasks of lmms-eval leave open; the rest they say themselves.
+OPEN = {"command", "lmms", "lmms_folder", "force_simple", "model", "base_model", "base_revision", "out"}
+OPEN |= {"before", "limit", "batch_size", "dtype", "device"}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,12 +29,18 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", help="Hub id or directory of a model or an adapter")
     parser.add_argument(
         "dataset",
+        nargs="?",
         help="whatever load_any reads: a file (.jsonl, .json, .parquet, .csv, .tar, or a mixture, .yaml), a "
         "folder, or a Hub id; paths of images are relative to the file",
     )
     add_row_options(parser)
+    parser.add_argument("--rewards", nargs="+", help="names from hf_vlm_rl.rewards, or module:function")
     parser.add_argument(
-        "--rewards", nargs="+", required=True, help="names from hf_vlm_rl.rewards, or module:function"
+        "--lmms", metavar="TASKS", help="of lmms-eval, in place of dataset and rewards: mmstar,ai2d"
+    )
+    parser.add_argument("--lmms-folder", help="with further tasks for lmms-eval")
+    parser.add_argument(
+        "--force-simple", action="store_true", help="lmms-eval's, for tasks that compare likelihoods"
     )
     parser.add_argument("--base-model", help="Hub id or directory of an adapter's base, if it has moved")
     parser.add_argument("--base-revision", help="commit, tag or branch of the base")
@@ -49,36 +63,80 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Evaluate a model or an adapter on a dataset and print a table of its rewards."""
+    """Evaluate a model or an adapter on a dataset, or in tasks of lmms-eval, and print a table."""
     # What can be wrong without torch and the model is found before they are loaded.
-    functions = [reward_function(name) for name in options.rewards]
-    from ..data.any_file import load_any
-    from ..errors import DataError, RewardError
+    _check(options)
+    functions = [reward_function(name) for name in options.rewards or ()]
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult
-    from ..evaluation.run import evaluate
-    from ..loading.auto import AutoVLMPolicy
 
     before = None if options.before is None else EvaluationResult.load(options.before)
-    try:
-        rows = load_any(options.dataset, on_error=options.on_error, **row_options(options))
-    except DataError as error:
-        raise ValueError(flagged(str(error))) from error
-    if options.limit is not None:
-        rows = rows.select(range(min(options.limit, len(rows))))
+    result = _on_rows(options, functions) if options.lmms is None else _in_tasks(options)
+    if options.out is not None:
+        result.save(options.out / "result.json")
+        result.save_html(options.out / "result.html")
+    print(result)  # noqa: T201
+    if before is not None:
+        comparison = compare(before, result)
+        print(f"\n{comparison}")  # noqa: T201
+        if options.out is not None:
+            comparison.save_html(options.out / "comparison.html")
+
+
+def _check(options: argparse.Namespace) -> None:
+    if options.lmms is None:
+        if options.dataset is None or not options.rewards:
+            raise ValueError("Expected a dataset and --rewards, or --lmms with tasks of lmms-eval.")
+        return
+    parser = argparse.ArgumentParser()
+    arguments(parser)
+    asked = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    if unused := sorted(name.replace("_", "-") for name in asked - OPEN):
+        raise ValueError(f"Got {', '.join(unused)} with --lmms, whose tasks have their own. Leave them out.")
+    if importlib.util.find_spec("lmms_eval") is None:
+        raise ImportError(f"--lmms needs lmms-eval: {pip_install('lmms')}")
+
+
+def _policy(options: argparse.Namespace) -> Any:
+    from ..loading.auto import AutoVLMPolicy
+
+    device = device_name(options.device)
     if options.out is not None:
         options.out.mkdir(parents=True, exist_ok=True)
-    device = device_name(options.device)
-    policy = AutoVLMPolicy.from_pretrained(
+    return AutoVLMPolicy.from_pretrained(
         options.model,
         base_model=options.base_model,
         base_revision=options.base_revision,
         dtype=options.dtype,
         device_map=device,
     )
+
+
+def _in_tasks(options: argparse.Namespace) -> "EvaluationResult":
+    from ..evaluation.lmms_results import from_lmms, run_tasks, task_manager
+
+    tasks = options.lmms.split(",")
+    manager = task_manager(tasks, options.lmms_folder)
+    policy = _policy(options)
+    sizes = {"batch_size": options.batch_size, "limit": options.limit}
+    return from_lmms(run_tasks(policy, tasks, manager, options.force_simple, **sizes))
+
+
+def _on_rows(options: argparse.Namespace, functions: list[Callable]) -> "EvaluationResult":
+    from ..data.any_file import load_any
+    from ..errors import DataError, RewardError
+    from ..evaluation.run import evaluate
+
+    try:
+        rows = load_any(options.dataset, on_error=options.on_error, **row_options(options))
+    except DataError as error:
+        raise ValueError(flagged(str(error))) from error
+    if options.limit is not None:
+        rows = rows.select(range(min(options.limit, len(rows))))
+    policy = _policy(options)
     sampling = {} if options.temperature is None else {"do_sample": True, "temperature": options.temperature}
     try:
-        result = evaluate(
+        return evaluate(
             policy,
             rows,
             functions,
@@ -92,15 +150,6 @@ def run(options: argparse.Namespace) -> None:
         )
     except RewardError as error:
         raise ValueError(str(error)) from error
-    if options.out is not None:
-        result.save(options.out / "result.json")
-        result.save_html(options.out / "result.html")
-    print(result)  # noqa: T201
-    if before is not None:
-        comparison = compare(before, result)
-        print(f"\n{comparison}")  # noqa: T201
-        if options.out is not None:
-            comparison.save_html(options.out / "comparison.html")
 
 
 def reward_function(name: str) -> Callable:

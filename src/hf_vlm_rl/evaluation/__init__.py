@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .estimates import Estimate as Estimate
     from .kept_rows import EvaluatedRow as EvaluatedRow
     from .live_diagnosis import DiagnosisCallback as DiagnosisCallback
+    from .lmms_results import from_lmms as from_lmms
     from .result import EvaluationResult as EvaluationResult
     from .result import RewardScores as RewardScores
     from .run import evaluate as evaluate

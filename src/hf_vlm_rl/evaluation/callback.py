@@ -214,4 +214,5 @@ def _metrics(result: EvaluationResult) -> dict[str, float]:
         if scores.mean.interval is not None:
             numbers[f"{name}/low"], numbers[f"{name}/high"] = scores.mean.interval
         numbers |= {f"{name}/pass@{k}": share.value for k, share in scores.pass_at.items() if share.n}
-    return numbers | {"clipped": result.clipped, "mean_length": result.mean_length}
+    lengths = {"clipped": result.clipped, "mean_length": result.mean_length}
+    return numbers | {name: value for name, value in lengths.items() if value is not None}

@@ -69,17 +69,17 @@ class Comparison:
     __str__ = table
 
     def evaluations(
-        self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
+        self, dataset: str | None = None, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
         """The means before and after as an adapter's card shows them.
 
         Args:
-            dataset: The dataset's name for people.
+            dataset: The dataset's name for people. Default: the names of benchmarks, see `from_lmms`.
             metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
         means = {name: (change.before, change.after) for name, change in self.rewards.items()}
-        return evaluations_of(means, dataset, metrics, about)
+        return evaluations_of(means, dataset, metrics, about, self.after.settings.get("benchmarks", {}))
 
     def save_html(self, path: str | Path) -> None:
         """Write the kept rows, with the completions before and after, as one HTML file with their images."""
@@ -114,7 +114,7 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
         first = next((row for row, (one, other) in enumerate(pairs) if one != other), "none of both")
         raise ValueError(
             f"Got {before.n} rows before and {after.n} after; the first that differ: {first}. Expected the "
-            "same prompts and images in the same order, through the same processor."
+            "same prompts and images in the same order, through the same processor or version of lmms-eval."
         )
     names = [name for name in before.rewards if name in after.rewards]
     if not names:

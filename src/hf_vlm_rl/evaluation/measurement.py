@@ -108,19 +108,30 @@ class Evaluation:
 
 def evaluations_of(
     means: Mapping[str, tuple[Estimate | None, Estimate]],
-    dataset: str,
+    dataset: str | None,
     metrics: Mapping[str, str] | None,
     about: Mapping[str, Any],
+    benchmarks: Mapping[str, Mapping[str, str]],
 ) -> list[Evaluation]:
     """An evaluation of each reward that has values, of its mean before training, if measured, and after.
 
     `metrics` has the names of rewards on the card, and `about` has `dataset_id`, `split`, ... of
-    `Evaluation`.
+    `Evaluation`. Without `dataset`, `benchmarks` has `dataset` and `metric` by reward.
+
+    Raises:
+        ValueError: If a reward has no dataset.
     """
+    if dataset is None and (unnamed := sorted(means.keys() - benchmarks.keys())):
+        raise ValueError(f"Got no dataset for {unnamed}. Expected its name; benchmarks alone have their own.")
+    names: dict[str, Any] = {
+        name: benchmarks[name]
+        if dataset is None
+        else {"dataset": dataset, "metric": (metrics or {}).get(name, name)}
+        for name in means
+    }
     return [
         Evaluation(
-            dataset=dataset,
-            metric=(metrics or {}).get(name, name),
+            **names[name],
             n=after.n,
             after=after.value,
             before=None if before is None else before.value,

@@ -79,8 +79,8 @@ class EvaluationResult:
         row_ids: Per evaluated row, in the dataset's order, a hash of its prompt and images.
         rows: The first rows of the dataset, to look at.
         failures: Index of a row in the dataset to the reason why it could not be evaluated.
-        clipped: Share of the completions that reached `max_new_tokens`, 0 to 1.
-        mean_length: Mean length of the completions in tokens, the end of turn included.
+        clipped: Share of the completions that reached `max_new_tokens`, 0 to 1; None from lmms-eval.
+        mean_length: Mean length of the completions in tokens, the end of turn included; None from lmms-eval.
         settings: How it was generated.
     """
 
@@ -88,8 +88,8 @@ class EvaluationResult:
     row_ids: tuple[str, ...]
     rows: tuple[EvaluatedRow, ...]
     failures: dict[int, str]
-    clipped: float
-    mean_length: float
+    clipped: float | None
+    mean_length: float | None
     settings: dict[str, Any]
 
     @property
@@ -109,7 +109,8 @@ class EvaluationResult:
             methods = sorted({each.method if each.interval else f"n < {LEAST}" for each in estimates})
             lines.append((name, str(scores.mean.n), str(scores.mean), *passes, ", ".join(methods)))
         about = f"{self.n} rows, {self.settings['num_generations']} completion(s) each"
-        about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
+        if self.clipped is not None:
+            about += f", {self.clipped:.0%} cut at {self.settings['max_new_tokens']} tokens"
         if self.failures:
             about += f", {len(self.failures)} rows failed and were left out"
         return Table(tuple(head), tuple(lines), f"{about}; [95 %].")
@@ -121,17 +122,17 @@ class EvaluationResult:
     __str__ = table
 
     def evaluations(
-        self, dataset: str, metrics: Mapping[str, str] | None = None, **about: Any
+        self, dataset: str | None = None, metrics: Mapping[str, str] | None = None, **about: Any
     ) -> list[Evaluation]:
         """The means as an adapter's card shows them; those of a `Comparison` also have values before.
 
         Args:
-            dataset: The dataset's name for people.
+            dataset: The dataset's name for people. Default: the names of benchmarks, see `from_lmms`.
             metrics: Name of a reward to its name on the card. Default: the same.
             **about: `dataset_id`, `split`, ... of `Evaluation`.
         """
         means = {name: (None, scores.mean) for name, scores in self.rewards.items()}
-        return evaluations_of(means, dataset, metrics, about)
+        return evaluations_of(means, dataset, metrics, about, self.settings.get("benchmarks", {}))
 
     def passes(self, reward: str, value: float | None) -> bool | None:
         """Whether a value of a reward is right; None where the reward abstains or is graded."""

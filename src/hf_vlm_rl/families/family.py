@@ -47,6 +47,8 @@ class VLMFamily:
         least_tokens: Fewest tokens of an image that the stock backbone can encode.
         counts_by_size: An image's width and height alone decide how many tokens it has, so that
             `prompt_lengths` need not decode it.
+        equal_ranks: Some of its modules run only where a batch has images, beside tower and projector: where
+            weights are spread over ranks, all ranks need as many images.
         boxes: How its models write boxes, if their makers say so; see `BoxCoordinates`.
         note: One sentence for the support matrix.
 
@@ -72,6 +74,7 @@ class VLMFamily:
     processor_options: Mapping[str, str] = TO_DERIVE
     least_tokens: int = 1
     counts_by_size: bool = False
+    equal_ranks: bool = False
     boxes: BoxFormat | None = None
     note: str = ""
 

@@ -1,7 +1,7 @@
 """Which families exist, and how to add one."""
 
 from .family import VLMFamily
-from .table import FAMILIES
+from .table import EQUAL_RANKS, FAMILIES
 
 _BUILT_IN = tuple(FAMILIES.values())
 
@@ -28,7 +28,7 @@ def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
 
 def family_for(model_type: str) -> VLMFamily:
     """The written row of a `config.model_type`; one without any facts where nobody wrote one."""
-    return FAMILIES.get(model_type) or VLMFamily(model_type)
+    return FAMILIES.get(model_type) or VLMFamily(model_type, equal_ranks=model_type in EQUAL_RANKS)
 
 
 def is_built_in(model_type: str) -> bool:

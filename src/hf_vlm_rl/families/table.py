@@ -5,6 +5,10 @@ from .family import VLMFamily
 
 _TILES = "Tiles with row and column marks."
 
+# Whose decoders have experts for images or select tokens (ERNIE 4.5 VL, Qwen4-exp), whose projector runs in
+# the forward itself (Llama 4), and whose towers run once for whole images and once more for crops.
+EQUAL_RANKS = frozenset({"ernie4_5_vl_moe", "llama4", "qwen4_exp", "step3p7", "unlimited_ocr"})
+
 FAMILIES: dict[str, VLMFamily] = {
     family.model_type: family
     for family in (

@@ -112,9 +112,9 @@ def model_inputs(
     inputs: dict[str, Any] = {}
     tickets, family = rows.tickets, state.family
     outputs: dict[str, Any] = {}
-    if state.family.native_inputs:
-        if sharded:
-            _check_alike(backbone, len(tickets), input_ids.device)
+    if sharded and (family.native_inputs or family.equal_ranks):
+        _check_alike(backbone, len(tickets), input_ids.device)
+    if family.native_inputs:
         if tickets:
             mask, cached = kwargs.get("attention_mask"), cached_tokens(kwargs)
             inputs |= native_tensors(backbone, input_ids, rows.images, mask, cached)
@@ -142,7 +142,7 @@ def model_inputs(
 
 
 def _check_alike(backbone: Any, images: int, device: torch.device) -> None:
-    """Refuse what would end in ranks that wait for each other: stock calls this tower as images ask for it.
+    """Refuse what would end in ranks that wait for each other: stock calls modules as images ask for it.
 
     Raises:
         UnsupportedModelError: On all ranks, if their batches have unequal numbers of images.
@@ -152,7 +152,7 @@ def _check_alike(backbone: Any, images: int, device: torch.device) -> None:
         raise UnsupportedModelError(
             f"Got batches with {-lowest} to {highest} images on different ranks. Weights that are spread "
             f"over ranks (ZeRO-3, FSDP) need equal calls on all ranks, and {type(backbone).__name__} calls "
-            "its vision tower for each image. Expected batches with as many images on every rank: sort the "
+            "modules as its images ask for it. Expected batches with as many images on every rank: sort the "
             "rows so, or use ZeRO-2 or DDP, where weights are whole."
         )
 

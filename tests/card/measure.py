@@ -1,5 +1,6 @@
 """Stock and policy on the pretend card: agreement, waits of the host, kernels of a decoding step."""
 
+import copy
 import math
 import tempfile
 from collections import Counter
@@ -53,6 +54,7 @@ def measure(counts: Counts, family: str, trainers: bool = True) -> dict[str, Any
         shared = greedy(*sides["policy"], "cuda").tolist()
     if trainers:
         phases["GRPO step"] = {name: _grpo(counts, *side) for name, side in sides.items()}
+        phases["DPO step"] = {name: _dpo(counts, *side) for name, side in sides.items()}
     return {
         "differ": [share / allowed for share, allowed in (verdict.logps, verdict.gradients)],
         "greedy": verdict.greedy and shared == tokens["stock"],
@@ -131,18 +133,40 @@ class _LastStep(TrainerCallback):
 
 
 def _grpo(counts: Counts, side: Any, processing: Any) -> Counter:
-    """The waits of the second of two steps of TRL's GRPO, with gradient checkpointing as is its default."""
-    from tests.trainers.runs import grpo, square, user
+    """The waits of a step of TRL's GRPO."""
+    from tests.trainers.runs import grpo
+
+    placeholders = {side.config.image_token_id, getattr(side.config, "video_token_id", None)} - {None}
+    # Stock models of random weights sample placeholders, and then miss their images.
+    options = ROLLOUT | {"generation_kwargs": {"suppress_tokens": sorted(placeholders)}}
+    return _of_a_step(counts, grpo, side, _rows(), processing, options)
+
+
+def _dpo(counts: Counts, side: Any, processing: Any) -> Counter:
+    """The waits of a step of TRL's DPO, whose log-probs of the reference are computed beside it."""
+    from tests.trainers.runs import dpo, said
+
+    answers = {"chosen": said("A person."), "rejected": said("A house.")}
+    rows = [row | answers for row in _rows() for _ in range(2)]
+    options = {"per_device_train_batch_size": 4, "ref_model": copy.deepcopy(side)}
+    return _of_a_step(counts, dpo, side, rows, processing, options)
+
+
+def _rows() -> list[dict[str, Any]]:
+    from tests.trainers.runs import square, user
 
     # Of one length: PaliGemma's own processor cannot make others without padding.
-    rows = [{"prompt": user("What is it?"), "images": [square(name)]} for name in ("astronaut", "coffee")]
-    placeholders = {side.config.image_token_id, getattr(side.config, "video_token_id", None)} - {None}
+    return [{"prompt": user("What is it?"), "images": [square(name)]} for name in ("astronaut", "coffee")]
+
+
+def _of_a_step(
+    counts: Counts, make: Callable[..., Any], side: Any, rows: Any, processing: Any, options: dict[str, Any]
+) -> Counter:
+    """The waits of the second of two steps, with gradient checkpointing as is TRL's default."""
     last = _LastStep(counts)
     with tempfile.TemporaryDirectory() as out:
-        options = ROLLOUT | {"use_cpu": False, "gradient_checkpointing": True, "bf16": False, "max_steps": 2}
-        # Stock models of random weights sample placeholders, and then miss their images.
-        options["generation_kwargs"] = {"suppress_tokens": sorted(placeholders)}
-        trainer = grpo(side, rows, out, processing_class=processing, **options)
+        defaults = {"use_cpu": False, "gradient_checkpointing": True, "bf16": False, "max_steps": 2}
+        trainer = make(side, rows, out, processing_class=processing, **defaults | options)
         trainer.add_callback(last)
         trainer.train()
     losses = [log["loss"] for log in trainer.state.log_history if "loss" in log]

@@ -1,6 +1,7 @@
-"""Run by torchrun on two ranks: ZeRO-3 spreads each class, and the ranks' images differ as much as can be.
+"""Run by torchrun on two ranks: weights are spread over both, whose images differ as much as can be.
 
-OUT CHECKPOINT...: how far each is from one process goes to OUT/rank-RANK.json, by the checkpoint's name.
+WAY (zero3 or fsdp2) OUT CHECKPOINT...: how far each is from one process goes to OUT/rank-RANK.json,
+by the checkpoint's name.
 """
 
 import faulthandler
@@ -8,19 +9,21 @@ import json
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 
 os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported
 
-import deepspeed
 import torch
 from torch import distributed
+from torch.distributed.tensor import DTensor
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.errors import UnsupportedModelError
 from tests.conformance.cases import tickets, user
 from tests.images import photo
 from tests.trainers.distributed.launch import leave
+from tests.trainers.distributed.sharded import shard
 
 LIMIT = 120
 # Every module gathers its weights each time it runs: DeepSpeed would keep the small ones of a tiny model.
@@ -51,7 +54,7 @@ def weights(policy):
     return {name: weight.detach().clone() for name, weight in policy.named_parameters()}
 
 
-def measure(checkpoint: str) -> dict[str, float]:
+def measure(checkpoint: str, way: Callable) -> dict[str, float]:
     """The largest differences from one process: of losses, and of gradients relative to the largest."""
     policy = AutoVLMPolicy.from_pretrained(checkpoint, dtype="float32").eval()
     steps = batches(policy.processing_class)
@@ -60,23 +63,49 @@ def measure(checkpoint: str) -> dict[str, float]:
     named = {name: weight.grad for name, weight in policy.named_parameters() if weight.grad is not None}
     gradients = {name: gradient.clone() for name, gradient in named.items()}
     policy.zero_grad()
+    rank = distributed.get_rank()
+    losses, spread = way(policy, [ranks[rank] for ranks in steps])
+    apart = max(float((loss - ranks[rank]).abs()) for loss, ranks in zip(losses, expected, strict=True))
+    largest = max(gradient.abs().max() for gradient in gradients.values())
+    moved = max((spread[name] - gradient).abs().max() for name, gradient in gradients.items())
+    return {"loss": apart, "gradient": float(moved / largest)}
+
+
+def zero3(policy, steps):
+    """The losses of this rank's steps, and the mean gradients, as an update of the weights shows them."""
+    import deepspeed
+
     before = weights(policy)
     optimizer = torch.optim.SGD(policy.parameters(), lr=1.0)
     engine, *_ = deepspeed.initialize(model=policy, optimizer=optimizer, config=ZERO3)
-    rank, apart = distributed.get_rank(), []
-    for ranks, losses in zip(steps, expected, strict=True):
-        loss = loss_of(engine, ranks[rank])
-        apart.append(float((loss - losses[rank]).abs()))
+    losses = []
+    for batch in steps:
+        loss = loss_of(engine, batch)
+        losses.append(loss.detach())
         engine.backward(loss)
         engine.step()
     with deepspeed.zero.GatheredParameters(list(policy.parameters())):
         after = weights(policy)
-    largest = max(gradient.abs().max() for gradient in gradients.values())
-    moved = max((before[name] - after[name] - gradient).abs().max() for name, gradient in gradients.items())
-    return {"loss": max(apart), "gradient": float(moved / largest)}
+    return losses, {name: before[name] - after[name] for name in before}
 
 
-def main(out, *checkpoints):
+def fsdp2(policy, steps):
+    """The losses of this rank's steps, and the mean gradients, gathered."""
+    shard(policy)
+    losses = []
+    for batch in steps:
+        loss = loss_of(policy, batch)
+        losses.append(loss.detach())
+        (loss / len(steps)).backward()
+    spread = {}
+    for name, weight in policy.named_parameters():
+        if weight.grad is not None:
+            gradient = weight.grad
+            spread[name] = gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
+    return losses, spread
+
+
+def main(way, out, *checkpoints):
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo")
@@ -84,7 +113,7 @@ def main(out, *checkpoints):
     for checkpoint in checkpoints:
         faulthandler.dump_traceback_later(LIMIT, exit=True)  # where a rank waits for ever
         try:
-            measured[Path(checkpoint).name] = measure(checkpoint)
+            measured[Path(checkpoint).name] = measure(checkpoint, {"zero3": zero3, "fsdp2": fsdp2}[way])
         except UnsupportedModelError as error:
             measured[Path(checkpoint).name] = str(error)
     Path(f"{out}/rank-{distributed.get_rank()}.json").write_text(json.dumps(measured))

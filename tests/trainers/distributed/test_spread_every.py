@@ -1,4 +1,4 @@
-"""ZeRO-3 with unequal images on two ranks: what one process computes, for each class or an error in words."""
+"""ZeRO-3 and FSDP2 with unequal images on two ranks: what one process computes, or an error in words."""
 
 import json
 import os
@@ -25,18 +25,31 @@ SOME = (
 CLASSES = CLAIMED if "HF_VLM_RL_CLASSES" in os.environ else SOME
 
 
-def test_unequal_images_give_the_losses_and_gradients_of_one_process(checkpoint, tmp_path):
-    pytest.importorskip("deepspeed")  # not among the dependencies; `make zero` installs it
+def differences(way, checkpoint, tmp_path):
+    """For each class: what both ranks measured, a dict or an error in words."""
     checkpoints = [checkpoint(name) for name in CLASSES]
-    on_two_ranks("tests.trainers.distributed.zero_every", tmp_path, *checkpoints, timeout=900)
+    on_two_ranks("tests.trainers.distributed.spread_every", way, tmp_path, *checkpoints, timeout=900)
     ranks = [json.loads((tmp_path / f"rank-{rank}.json").read_text()) for rank in (0, 1)]
-    for name in CLASSES:
-        for measured in (rank[name] for rank in ranks):
+    return {name: [rank[name] for rank in ranks] for name in CLASSES}
+
+
+def check(measured):
+    for name, ranks in measured.items():
+        for of_rank in ranks:
             if name in REFUSED:
-                assert measured.startswith("Got batches with 0 to 2 images on different ranks"), name
+                assert of_rank.startswith("Got batches with 0 to 2 images on different ranks"), name
             else:
-                assert measured["loss"] < 1e-5, (name, measured)
-                assert measured["gradient"] < 1e-5, (name, measured)
+                assert of_rank["loss"] < 1e-5, (name, of_rank)
+                assert of_rank["gradient"] < 1e-5, (name, of_rank)
+
+
+def test_zero3_with_unequal_images_is_one_process(checkpoint, tmp_path):
+    pytest.importorskip("deepspeed")  # not among the dependencies; `make zero` installs it
+    check(differences("zero3", checkpoint, tmp_path))
+
+
+def test_fsdp2_with_unequal_images_is_one_process(checkpoint, tmp_path):
+    check(differences("fsdp2", checkpoint, tmp_path))
 
 
 def test_every_class_named_here_is_claimed():

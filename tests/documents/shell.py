@@ -27,6 +27,8 @@ NOT_RUN = {
     "python -m benchmarks.gpu": "it needs a card or minutes; tests/benchmarks/test_gpu_command.py runs parts",
     "python -m examples.demo_brands.": "it starts from a warm start that trains for minutes",
     "python examples/async_grpo_vqa.py": "it needs servers; `make test-vllm` trains by it",
+    "swift rlhf": "it is in another environment; tests/documents/test_migrate.py runs it there",
+    "torchrun --nproc_per_node 8 src/open_r1": "VLM-R1's; tests/documents/test_migrate.py runs its trainer",
     "vllm serve": "vLLM is not in this environment; `make test-vllm` starts servers with these options",
 }
 # What each script gets besides what the page says: a CPU and a minute.

@@ -34,6 +34,8 @@ def module(name: str) -> bool:
 def named(words: list[str]) -> bool:
     """Is there what a command line runs?"""
     program, *rest = without_variables(words)
+    if program in ("swift", "torchrun"):  # of other projects, as docs/migrate.md has them
+        return rest[0] in ("rlhf", "--nproc_per_node")
     if program == "vllm":  # another package's, which is not installed here
         return rest[0] == "serve"
     if program == "lmms-eval":  # it knows this name by an entry point

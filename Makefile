@@ -7,6 +7,8 @@ TRL_FIRST = .lanes/trl-1.0
 DEEPSPEED = .lanes/deepspeed
 LMMS = .lanes/lmms
 PEERS = .lanes/peers/swift
+VLM_R1 = .lanes/peers/vlm-r1
+VLM_R1_REPOSITORY ?= https://github.com/om-ai-lab/VLM-R1
 FLOORS = .lanes/floors
 MIDDLE = .lanes/middle
 SETS = src/hf_vlm_rl/constraints
@@ -33,7 +35,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-slow test-families test-vllm lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench peers gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm test-peers lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench peers gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -51,6 +53,7 @@ help:
 	@echo "make cards  render the example model cards anew"
 	@echo "make bench  stock TRL on the stock model against stock TRL on the policy"
 	@echo "make peers  the same GRPO in stock TRL, on the policy and in ms-swift, which gets an environment of its own"
+	@echo "make test-peers  ms-swift's and VLM-R1's own trainers have the losses that docs/migrate.md promises"
 	@echo "make gpu    what only a GPU can tell, in nine minutes on one card"
 	@echo "make site   the documentation as pages, in site/"
 	@echo "make site-check  the pages in a real browser, on a desktop and on a phone"
@@ -225,6 +228,20 @@ $(PEERS)/.installed: $(VENV)/.installed
 # An hour of processor time; `python -m benchmarks.peers --help` runs single cases and systems.
 peers: $(PEERS)/.installed $(TRL_LATEST)/.installed
 	$(BIN)/python -W ignore -m benchmarks.peers
+
+# The commit of docs/migrate.md, with what it names and what that needs; torch is that of $(VENV).
+$(VLM_R1)/.installed: $(VENV)/.installed
+	rm -rf $(VLM_R1)
+	git clone -q $(VLM_R1_REPOSITORY) $(VLM_R1)/VLM-R1
+	git -C $(VLM_R1)/VLM-R1 checkout -q 90052f4
+	$(BIN)/uv pip install -q --no-deps --python $(BIN)/python --target $(VLM_R1)/packages transformers==4.49.0 trl==0.17.0 \
+		tokenizers==0.21.4 huggingface-hub==0.36.2 accelerate==1.6.0 peft==0.15.2 datasets==3.6.0 fsspec==2025.3.0 \
+		dill==0.3.8 multiprocess==0.70.16
+	touch $@
+
+# The losses of docs/migrate.md in ms-swift's and VLM-R1's own trainers.
+test-peers: $(PEERS)/.installed $(VLM_R1)/.installed
+	$(PYTEST) tests/documents/test_migrate.py -k own
 
 # Nine minutes; without `make install`: `python -m benchmarks.gpu` (benchmarks/README.md).
 gpu: install

@@ -43,7 +43,7 @@ class Meter(TrainerCallback):
         self.steps: list[dict[str, float]] = []
         self.norms: list[float] = []
         self.began, self.held = 0.0, 0.0
-        _same_adapter(trainer.model)
+        same_adapter(trainer.model)
         base = trainer.model.get_base_model()
         base.generate = self._timed("rollout", self._same_words(base.generate))
         trainer.compute_loss = self._timed("update", trainer.compute_loss)
@@ -108,7 +108,7 @@ class Meter(TrainerCallback):
         Path(self.out).write_text(json.dumps(about | parts | memory))
 
 
-def _same_adapter(model: torch.nn.Module) -> None:
+def same_adapter(model: torch.nn.Module) -> None:
     """Draw the adapter's weights by layer and matrix, whatever the modules around them are called.
 
     Raises:

@@ -180,7 +180,26 @@ def test_tokens_are_those_of_prompt_lengths(photos, tmp_path, policy_for):
     processing = policy_for("qwen2_5_vl").processing_class
     path = jsonl(tmp_path / "rows.jsonl", [llava("A?", "a", image="cat.png"), llava("Longer words?", "a")])
     expected = prompt_lengths(load_any(path, image_folder=photos), processing).tolist()
-    assert check_data(path, image_folder=photos, processing_class=processing).tokens == expected
+    report = check_data(path, image_folder=photos, processing_class=processing, page=tmp_path / "page.html")
+    assert report.tokens == {f"{path}, line {line}": tokens for line, tokens in enumerate(expected, 1)}
+    assert str(report).endswith(f"{max(expected)} at most ({path}, line 1)")
+    for place, tokens in report.tokens.items():
+        assert f"<small>{place}; {tokens} tokens</small>" in (tmp_path / "page.html").read_text()
+
+
+def test_a_row_is_back_when_its_image_is(tmp_path):
+    (tmp_path / "good.png").write_bytes(encoded(0, "PNG"))
+    names = ("good.png", "late.png")
+    path = jsonl(tmp_path / "rows.jsonl", [llava(f"<image>{name}?", name, image=name) for name in names])
+    for there in (False, True, False):
+        (tmp_path / "late.png").unlink(missing_ok=True)
+        if there:
+            (tmp_path / "late.png").write_bytes(encoded(1, "PNG"))
+        expected = list(names[: 1 + there])
+        report = check_data(path, write=tmp_path / "clean.jsonl")
+        assert [each.kind for each in report.findings] == ["missing"] * (not there)
+        assert load_any(tmp_path / "clean.jsonl")["answer"][:] == expected
+        assert load_any(path, on_error="skip")["answer"][:] == expected
 
 
 def test_the_command_lists_and_says_by_its_status(planted, checkpoint, tmp_path, capsys):

@@ -1,11 +1,13 @@
 """`check_data` writes where it is told to, and never over what it reads."""
 
+import json
 import os
 
 import pytest
 
 from hf_vlm_rl.cli import commands as cli
-from hf_vlm_rl.data import check_data
+from hf_vlm_rl.data import check_data, load_any
+from hf_vlm_rl.errors import DataError
 from tests.data.files import jsonl, listed
 
 ROWS = [{"prompt": "A?"}, {"prompt": "B?", "chosen": 1}]
@@ -74,5 +76,21 @@ def test_a_list_that_breaks_off_is_a_finding(tmp_path):
     path.write_text(path.read_text()[:-10])
     report = check_data(path, write=tmp_path / "clean.jsonl")
     assert (report.rows, report.clean) == (2, 1)
-    assert str(report.findings[0]).startswith(f"row: {path}: index 1: not a JSON list (")
+    assert str(report.findings[0]).startswith(f"row: {path}, index 1: not a JSON list (")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["clean.jsonl", "rows.json"]
+
+
+@pytest.mark.parametrize(("text", "broken"), [('[{"prompt": "A?",}, {"prompt": "B?"}]', 0), ("[1, {", 1)])
+def test_a_list_that_breaks_before_any_row_is_a_finding_too(text, broken, tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_text(text)
+    jsonl(tmp_path / "good.jsonl", [{"prompt": "A?"}])
+    entries = [{"json_path": name} for name in ("rows.json", "good.jsonl")]
+    (tmp_path / "both.yaml").write_text(json.dumps({"datasets": entries}))
+    for source, clean in ((path, 0), (tmp_path / "both.yaml", 1)):
+        report = check_data(source)
+        assert [each.place for each in report.findings] == [f"{path}, index {i}" for i in range(broken + 1)]
+        assert report.findings[-1].reason.startswith("not a JSON list (Expecting property name")
+        assert (report.rows, report.clean) == (broken + 1 + clean, clean)
+        with pytest.raises(DataError, match=rf"rows\.json, index {broken}: not a JSON list"):
+            load_any(source, on_error="skip")

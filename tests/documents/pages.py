@@ -13,6 +13,7 @@ PAGES = {
         ROOT / "README.md",
         ROOT / "CONTRIBUTING.md",
         ROOT / "CHANGELOG.md",
+        ROOT / "SECURITY.md",
         *(ROOT / name / "README.md" for name in ("model_cards", "benchmarks", "examples")),
         ROOT / "benchmarks" / "RESULTS.md",
         *sorted((ROOT / "docs").rglob("*.md")),

@@ -97,7 +97,10 @@ def _child(page: dict[str, Any], folder: Path) -> None:
 def main() -> None:
     """Run the pages that come."""
     import datasets  # noqa: F401
+    import peft  # noqa: F401
     import torch
+    import transformers.models.qwen2_5_vl.modeling_qwen2_5_vl
+    import transformers.models.qwen2_5_vl.processing_qwen2_5_vl  # noqa: F401
     import trl  # noqa: F401
 
     from hf_vlm_rl import AutoVLMPolicy  # noqa: F401

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -29,8 +30,12 @@ NOT_RUN = {
     "python -m benchmarks.gpu": "it needs a card or minutes; tests/benchmarks/test_gpu_command.py runs parts",
     "python -m examples.demo_brands.": "it starts from a warm start that trains for minutes",
     "python examples/async_grpo_vqa.py": "it needs servers; `make test-vllm` trains by it",
+    "swift rlhf": "it is in another environment; tests/documents/test_migrate.py runs it there",
+    "torchrun --nproc_per_node 8 src/open_r1": "VLM-R1's; tests/documents/test_migrate.py runs its trainer",
     "vllm serve": "vLLM is not in this environment; `make test-vllm` starts servers with these options",
 }
+# Commands of `hf-vlm-rl` that start in seconds: a process of its own runs each, as a reader's terminal does.
+QUICK = ("clean", "data", "tiny")
 # What each script gets besides what the page says: a CPU and a minute.
 TRAINING = TINY | {"max_steps": 1, "held_out": 1}
 ONLINE = TRAINING | {"num_generations": 2, "max_completion_length": 6}
@@ -89,32 +94,39 @@ def run_line(words: list[str]) -> None:
         ValueError: If it fails, or cannot be run here.
     """
     program, *rest = without_variables(words)
-    if program == "hf-vlm-rl":
-        from hf_vlm_rl.cli import commands as cli
-
-        status = cli.main(rest)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    if program == "hf-vlm-rl" and rest[0] in QUICK:
+        status = subprocess.run([program, *rest], env=os.environ | {"PATH": path}, check=False).returncode
+    elif program == "hf-vlm-rl":
+        status = _start(str(shutil.which(program, path=path)), rest)
     elif program == "make":
         status = subprocess.run(["make", "-n", *rest], check=False).returncode
     else:
-        status = _start(*script_of(words))
+        script, arguments = script_of(words)
+        besides = BESIDES[Path(script).stem].items()
+        status = _start(
+            script, arguments + [text for name, value in besides for text in (f"--{name}", str(value))]
+        )
     if status != 0:
         raise ValueError(f"{shlex.join(words)} ended with status {status}")
 
 
 def _start(script: str, arguments: list[str]) -> int:
-    """Run a script as `python SCRIPT ARGUMENTS` does, in a fork, which has paid for the imports."""
-    besides = [
-        text for name, value in BESIDES[Path(script).stem].items() for text in (f"--{name}", str(value))
-    ]
+    """Run a script as `python SCRIPT ARGUMENTS` does, in a fork, which has paid for the imports.
+
+    The installed `hf-vlm-rl` is a script, too.
+    """
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    sys.argv = [script, *arguments, *besides]
+    sys.argv = [script, *arguments]
     sys.path.insert(0, str(Path(script).parent.resolve()))
     status = 1
     try:
         runpy.run_path(script, run_name="__main__")
         status = 0
+    except SystemExit as ended:
+        status = ended.code or 0
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:

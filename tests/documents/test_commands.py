@@ -9,7 +9,7 @@ import yaml
 
 from hf_vlm_rl.cli import commands as cli
 from tests.documents.pages import PAGES, ROOT, blocks
-from tests.documents.shell import NOT_RUN, commands, reason, script_of, without_variables
+from tests.documents.shell import NOT_RUN, commands, reason, run_line, script_of, without_variables
 
 LINES = [
     (name, words)
@@ -34,6 +34,8 @@ def module(name: str) -> bool:
 def named(words: list[str]) -> bool:
     """Is there what a command line runs?"""
     program, *rest = without_variables(words)
+    if program in ("swift", "torchrun"):  # of other projects, as docs/migrate.md has them
+        return rest[0] in ("rlhf", "--nproc_per_node")
     if program == "vllm":  # another package's, which is not installed here
         return rest[0] == "serve"
     if program == "lmms-eval":  # it knows this name by an entry point
@@ -76,6 +78,15 @@ def test_every_reason_is_of_a_line():
 def test_a_line_of_no_list_is_told(line):
     with pytest.raises(ValueError, match="neither runs nor says why"):
         script_of(shlex.split(line))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["hf-vlm-rl data check nothing.jsonl", "hf-vlm-rl check ./nothing"])
+def test_a_command_that_fails_is_told(line, tmp_path, monkeypatch):
+    """The first in a process of its own, the second in a fork."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match=f"{line} ended with status 1"):
+        run_line(shlex.split(line))
 
 
 def test_every_extra_that_is_installed_exists():

@@ -52,6 +52,17 @@ def test_a_batch_without_rows_logs_nan_and_not_nothing():
     assert math.isnan(value)
 
 
+def test_a_reward_that_is_for_no_row_says_so_once_by_its_name(caplog):
+    for _ in range(200):
+        NumericReward(name="nobody")(completions=SAID, answer=[None] * 4)
+        NumericReward(name="somebody")(completions=SAID, answer=[None] * 3 + [7])
+    for answer in (7, *[None] * 200):
+        NumericReward(name="rare")(completions=SAID, answer=[answer] * 4)
+    (message,) = caplog.messages
+    assert message.startswith("nobody returned None for each of its first 256 completions: its column is")
+    assert "Name the column that has the answers (column=...), or leave the reward out" in message
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{CASES.index(case)}-{case.reward.__name__}")
 def test_every_reward_that_parses_logs_it_and_scores_as_without(case):
     texts = [case.right, case.malformed]

@@ -73,7 +73,6 @@ def test_other_images_give_other_log_probs(family, policy_for, tmp_path):
 
 @pytest.mark.parametrize("family", TWO)
 def test_a_length_limit_that_cuts_an_image_raises(family, policy_for, tmp_path):
-    # TRL's own route would train with a loss of log 2 and no gradient.
     policy = policy_for(family)
     trainer = dpo(policy, preferences(family), tmp_path, peft=policy.lora_config(r=4), max_length=12)
     with pytest.raises(ImageError, match="max_length=None"):

@@ -15,7 +15,20 @@ from hf_vlm_rl.processing.conversation import fill_images
 from tests.data.stock import train
 from tests.trainers.homes import home
 from tests.trainers.ids_runs import RUNS, carried, conversations, prompts, trainer_of
-from tests.trainers.runs import PLAIN, ROLLOUT, by_ids, dpo, grpo, said, sft, square, user
+from tests.trainers.runs import (
+    PLAIN,
+    ROLLOUT,
+    by_ids,
+    dpo,
+    grpo,
+    mixture,
+    preferences,
+    rloo,
+    said,
+    sft,
+    square,
+    user,
+)
 
 pytestmark = pytest.mark.trl
 
@@ -132,6 +145,21 @@ def test_a_stock_model_with_the_processing_class_of_a_policy(name, policy_for, c
         train_dataset=Dataset.from_list(list(RUNS["DPOTrainer"].rows(square("cat")))),
     )
     with pytest.raises(LookupError, match=rf"The {name} of DPOTrainer .* as words\..*peft_config="):
+        trainer.train()
+    assert trainer.state.global_step == 0
+
+
+@pytest.mark.parametrize("train", [dpo, grpo, rloo], ids=["dpo", "grpo", "rloo"])
+def test_a_forgotten_peft_config_is_told_with_every_way_out(train, policy_for, tmp_path):
+    """TRL loads a stock reference then; tests/trainers/test_full_weights.py takes the ways out."""
+    rows = preferences(FAMILY) if train is dpo else mixture(FAMILY)
+    trainer = train(policy_for(FAMILY), rows, tmp_path, beta=0.1)
+    ways = (
+        r"hf_vlm_rl\.register\(\)",
+        r"peft_config=policy\.lora_config\(\)",
+        r"GRPO and RLOO with beta=0\.",
+    )
+    with pytest.raises(LookupError, match="ref_model of .*" + ".*".join(ways)):
         trainer.train()
     assert trainer.state.global_step == 0
 

@@ -24,7 +24,7 @@ from .lengths.row_tokens import RowTokens
 from .lengths.stand_in import Counter
 from .passes.column_types import Columns
 from .passes.first_pass import SOURCE, Part
-from .passes.json_file import Record
+from .passes.json_file import BrokenList, Record
 from .passes.options import LoadOptions, Options
 
 BATCH = 256  # rows
@@ -65,7 +65,7 @@ class DataReport:
         clean: Number of rows that can be used.
         images: Number of images with different bytes that were decoded.
         unseen: Number of images at http(s) addresses, which are not fetched.
-        tokens: Of the prompts of clean rows, in order, if a processing class was given.
+        tokens: Of the prompt of each clean row, by its place, if a processing class was given.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -73,7 +73,7 @@ class DataReport:
     clean: int = 0
     images: int = 0
     unseen: int = 0
-    tokens: list[int] = field(default_factory=list)
+    tokens: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         lines = [str(finding) for finding in self.findings]
@@ -85,10 +85,11 @@ class DataReport:
         if self.unseen:
             lines.append(f"{self.unseen} images at http(s) addresses were not fetched")
         if self.tokens:
+            longest = max(self.tokens, key=self.tokens.__getitem__)
+            median, most = np.percentile(list(self.tokens.values()), (50, 95))
             lines.append(
-                "tokens of a prompt: {:.0f} at the median, {:.0f} at 95 %, {:.0f} at most".format(
-                    *np.percentile(self.tokens, (50, 95, 100))
-                )
+                f"tokens of a prompt: {median:.0f} at the median, {most:.0f} at 95 %, "
+                f"{self.tokens[longest]} at most ({longest})"
             )
         return "\n".join(lines)
 
@@ -144,7 +145,7 @@ def check_data(
             findings = check.findings(record, row)
             if count is not None and not _faults(findings):
                 try:
-                    check.report.tokens.append(count(check.report.rows, row))
+                    check.report.tokens[record.place] = count(check.report.rows, row)
                 except (DataError, ImageError) as error:
                     findings.append(Finding("row", record.place, "", str(error)))
             check.report.rows += 1
@@ -155,7 +156,8 @@ def check_data(
                     clean.write(_line(record, row))
             if pictures is not None and len(alike := shown[bool(findings)]) < MOST:
                 columns = row if isinstance(row, dict) else {}
-                alike.append(ShownRow(record.place, columns, tuple(map(str, findings))))
+                tokens = check.report.tokens.get(record.place)
+                alike.append(ShownRow(record.place, columns, tuple(map(str, findings)), tokens))
         if pictures is not None:
             save_page(pictures, (shown[True] + shown[False])[:MOST], str(check.report).splitlines())
     return check.report
@@ -225,6 +227,9 @@ class _Check:
         """Records, and whether they are taken; the last is a DataError if what follows cannot be read."""
         try:
             yield from zip(part.source.records(), part.taken(), strict=False)
+        except BrokenList as error:
+            place, reason = error.args
+            yield Record(place, DataError(reason)), True
         except DataError as error:
             reason = str(error).removeprefix(part.source.name).lstrip(", ")
             yield Record(part.source.name, DataError(reason)), True

@@ -20,11 +20,12 @@ _ENVIRONMENT = Environment(
 
 @dataclass(frozen=True)
 class ShownRow:
-    """A row for people to look at: its place, its columns (none if it cannot be read) and what was found."""
+    """A row for people to look at: its place, columns (none if it cannot be read), findings and tokens."""
 
     place: str
     columns: Mapping[str, Any]
     findings: tuple[str, ...]
+    tokens: int | None
 
     @property
     def pictures(self) -> list[str]:

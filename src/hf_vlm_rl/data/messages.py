@@ -12,6 +12,7 @@ from ..errors import DataError
 from .conversations import ConversationReader, Turns
 from .passes.column_types import Kind
 from .passes.first_pass import Part
+from .passes.json_file import BrokenList
 from .passes.options import LoadOptions, Options
 from .passes.second_pass import build
 from .passes.sources import Source, file_source, folder_of, paths_of
@@ -121,16 +122,19 @@ def of_first_form(
     Raises:
         DataError: If no row tells its form, and bad rows are not skipped or there is none.
     """
-    first_error = None
-    for record in unread.records():
-        try:
-            if isinstance(record.value, DataError):
-                raise record.value
-            if others(record.value):
-                return unread
-            return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
-        except DataError as error:  # counted as bad when the rows are read
-            first_error = first_error or DataError(f"{record.place}: {error}")
+    first_error: DataError | None = None
+    try:
+        for record in unread.records():
+            try:
+                if isinstance(record.value, DataError):
+                    raise record.value
+                if others(record.value):
+                    return unread
+                return replace(unread, reader=MessagesReader(folder, options, form_of(record.value)))
+            except DataError as error:  # counted as bad when the rows are read
+                first_error = first_error or DataError(f"{record.place}: {error}")
+    except BrokenList as error:  # as is this, which ends the list
+        first_error = first_error or error
     if first_error and options.on_error != "raise":
         return replace(unread, reader=MessagesReader(folder, options, "messages"))
     raise first_error or DataError(f"{unread.name} has no rows. Expected at least one.")

@@ -96,8 +96,9 @@ def check_readers() -> None:
         if modules is not None and not any(isinstance(part, Retyped) for part in modules()):
             raise TicketError(
                 f"The {name} of {type(trainer).__name__} is a {type(model).__name__} and reads the tickets "
-                "of images as words. Expected a policy (AutoVLMPolicy.from_pretrained); a reference may be "
-                "the policy without its adapter (peft_config=policy.lora_config())."
+                "of images as words. Expected a policy: pass AutoVLMPolicy.from_pretrained(id), or call "
+                "hf_vlm_rl.register() before you make a trainer that loads it. A reference is not loaded "
+                "with peft_config=policy.lora_config(), nor in GRPO and RLOO with beta=0."
             )
 
 

@@ -1,5 +1,6 @@
 """What rewards share: `Reward` all of them, `RowReward` and `AnswerReward` those that look at a row."""
 
+import logging
 import math
 import re
 from abc import ABC, abstractmethod
@@ -11,6 +12,11 @@ from typing import Any, ClassVar
 from .._install import pip_install
 from .columns import read_column
 from .completions import extract_answer, text_of
+
+logger = logging.getLogger(__name__)
+
+SILENT = 256  # completions without a value, after which a reward is told of
+_without_value: dict[str, float] = {}  # completions by reward, from the first on; -inf once one had a value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,6 +89,7 @@ class RowReward(Reward):
             parses.append(parsed is not None)
             rewards.append(self.malformed if parsed is None else float(self.score(parsed, target)))
         log_parse_rate(columns, self.__name__, parses)
+        _tell_of_silence(self.__name__, len(rewards), bool(parses))
         return rewards
 
 
@@ -133,6 +140,20 @@ def log_parse_rate(columns: Mapping[str, Any], name: str, parses: Sequence[bool]
     if callable(log):
         # All processes must log the same names, or trainers wait for ever; they leave nan out.
         log(f"{name}/parse_rate", sum(parses) / len(parses) if parses else math.nan)
+
+
+def _tell_of_silence(name: str, rows: int, any_value: bool) -> None:
+    """Warn once of a reward that was for none of its first rows."""
+    before = _without_value.get(name, 0)
+    _without_value[name] = -math.inf if any_value else before + rows
+    if before < SILENT <= _without_value[name]:
+        logger.warning(
+            "%s returned None for each of its first %d completions: its column is None in their rows, and it "
+            "teaches nothing. Name the column that has the answers (column=...), or leave the reward out. If "
+            "few rows of your dataset are meant for it, all is well.",
+            name,
+            _without_value[name],
+        )
 
 
 def need(module: str, package: str) -> Any:

@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
-from tests.documents.material import ROLLOUT, photo_file, rows, short_runs
+from tests.documents.material import ROLLOUT, jsonl, photo_file, rows, short_runs
 from tests.documents.pages import PAGES
 from tests.documents.pages import blocks as code
+from tests.documents.peers import unsloth_names  # noqa: F401 (it is `unsloth` then)
 
 short_runs(GRPO=ROLLOUT)
 dataset = rows()
@@ -15,3 +16,4 @@ mixture, lines = (
 )
 Path("rec.yaml").write_text(mixture)
 Path("rec.jsonl").write_text(lines * 2)
+jsonl("rows.jsonl")

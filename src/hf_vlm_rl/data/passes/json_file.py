@@ -26,6 +26,13 @@ _OTHER_KINDS = {
 }
 
 
+class BrokenList(DataError):
+    """What follows a place of a list cannot be read; the arguments are the place and the reason."""
+
+    def __str__(self) -> str:
+        return ": ".join(self.args)
+
+
 class Record(NamedTuple):
     """What stands at one place of a file.
 
@@ -69,8 +76,9 @@ def records(path: Path) -> Iterator[Record]:
     """What a file holds, in order; blank lines are passed over.
 
     Raises:
-        DataError: If `is_list` refuses the file, or if a list is no JSON: what follows the mistake cannot be
-            found. A line is a record with the error instead.
+        DataError: If `is_list` refuses the file.
+        BrokenList: If a list is no JSON: what follows the mistake cannot be found. A line is a record with
+            the error instead.
     """
     read = _items if is_list(path) else _lines
     # Bytes that are no UTF-8 become surrogates, so that only their own row is refused.
@@ -119,9 +127,10 @@ def _items(file: IO[str], path: Path) -> Iterator[Record]:
             cut = end == len(window)  # what follows may belong to a number, or be no white space
         except _Broken as broken:
             if ended or not broken.cut:
-                raise DataError(
-                    f"{path}, index {number}: not a JSON list ({broken}). What follows cannot be read; "
-                    "correct the file, or write one JSON object per line, of which bad ones can be skipped."
+                raise BrokenList(
+                    f"{path}, index {number}",
+                    f"not a JSON list ({broken}). What follows cannot be read; correct the file, or write "
+                    "one JSON object per line, of which bad ones can be skipped.",
                 ) from None
             cut = True
         if cut and not ended:

@@ -29,11 +29,12 @@ def main() -> None:
     if given.json:
         print(json.dumps(measured))
         return
-    phases = list(next(iter(measured.values()))["waits"])
+    phases = list(max((numbers["waits"] for numbers in measured.values()), key=len))
     print("| family |", " | ".join([*phases, "kernels of a decoding step"]), "|")
     print("|---" * (len(phases) + 2) + "|")
     for family, numbers in measured.items():
-        cells = [f"{of['stock']} / {of['policy']}" for of in numbers["waits"].values()]
+        waits = [numbers["waits"].get(phase) for phase in phases]
+        cells = ["-" if of is None else f"{of['stock']} / {of['policy']}" for of in waits]
         cells.append(" / ".join(f"{numbers['kernels'][side]:.0f}" for side in numbers["kernels"]))
         print(f"| {family} |", " | ".join(cells), "|")
     for family, numbers in measured.items() if given.lines else ():

@@ -54,7 +54,8 @@ def measure(counts: Counts, family: str, trainers: bool = True) -> dict[str, Any
         shared = greedy(*sides["policy"], "cuda").tolist()
     if trainers:
         phases["GRPO step"] = {name: _grpo(counts, *side) for name, side in sides.items()}
-        phases["DPO step"] = {name: _dpo(counts, *side) for name, side in sides.items()}
+        if not policy.family.needs_image:  # TRL's DPO asks PaliGemma's own processor for text alone
+            phases["DPO step"] = {name: _dpo(counts, *side) for name, side in sides.items()}
     return {
         "differ": [share / allowed for share, allowed in (verdict.logps, verdict.gradients)],
         "greedy": verdict.greedy and shared == tokens["stock"],

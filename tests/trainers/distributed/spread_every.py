@@ -16,6 +16,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"  # read when DeepSpeed is imported
 
 import torch
 from torch import distributed
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
 from hf_vlm_rl import AutoVLMPolicy
@@ -23,7 +24,6 @@ from hf_vlm_rl.errors import UnsupportedModelError
 from tests.conformance.cases import tickets, user
 from tests.images import photo
 from tests.trainers.distributed.launch import leave
-from tests.trainers.distributed.sharded import shard
 
 LIMIT = 120
 # Every module gathers its weights each time it runs: DeepSpeed would keep the small ones of a tiny model.
@@ -90,8 +90,14 @@ def zero3(policy, steps):
 
 
 def fsdp2(policy, steps):
-    """The losses of this rank's steps, and the mean gradients, gathered."""
-    shard(policy)
+    """The losses of this rank's steps, and the mean gradients, gathered.
+
+    Layers are wrapped that accelerate wraps by default: those that transformers does not split.
+    """
+    for module in policy.modules():
+        if type(module).__name__ in policy._no_split_modules:
+            fully_shard(module)
+    fully_shard(policy)
     losses = []
     for batch in steps:
         loss = loss_of(policy, batch)
@@ -116,6 +122,9 @@ def main(way, out, *checkpoints):
             measured[Path(checkpoint).name] = measure(checkpoint, {"zero3": zero3, "fsdp2": fsdp2}[way])
         except UnsupportedModelError as error:
             measured[Path(checkpoint).name] = str(error)
+        except Exception:
+            print(Path(checkpoint).name, file=sys.stderr)
+            raise
     Path(f"{out}/rank-{distributed.get_rank()}.json").write_text(json.dumps(measured))
 
 

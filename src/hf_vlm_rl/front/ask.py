@@ -44,14 +44,8 @@ async def ask(
 ) -> dict[str, Any]:
     """What vLLM answers to a prompt, which it saw as the policy does, and as `url` the server that did.
 
-    Args:
-        servers: vLLM's.
-        processing: The policy's.
-        row: The prompt's index, for messages.
-        prompt: It.
-        parts: Its images, as `content_part` gives them.
-        model: What the server calls the model.
-        sampling: Arguments of vLLM's `SamplingParams`.
+    `parts` are the prompt's images, as `content_part` gives them; `sampling` has arguments of vLLM's
+    `SamplingParams`.
 
     Raises:
         ImageError: If vLLM saw another prompt.

@@ -56,11 +56,8 @@ class Request:
 def read_request(tokenizer: IdsTokenizer, body: Any, longest: int | None, compared: bool = False) -> Request:
     """Read the body of a request, and all of its tickets.
 
-    Args:
-        tokenizer: Of the policy that the prompts are for.
-        body: Its JSON. Prompts are ids or texts, one or several.
-        longest: The most tokens of prompt and completion; None if it is not known.
-        compared: Whether vLLM has to give log-probs, asked for or not.
+    Prompts are ids or texts, one or several. `longest` is the most tokens of prompt and completion;
+    `compared`: vLLM has to give log-probs, asked for or not.
 
     Raises:
         ImageError: If an image cannot be sent.
@@ -120,14 +117,9 @@ def _rows(tokenizer: IdsTokenizer, body: Mapping[str, Any]) -> list[list[int]]:
 def completions(
     request: Request, tokenizer: IdsTokenizer, answers: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The answer to a request: B * n choices, those of a prompt side by side.
+    """The answer to a request of B prompts: B * n choices, those of a prompt side by side.
 
     Log-probs are of the whole vocabulary, placeholders included.
-
-    Args:
-        request: Of B prompts.
-        tokenizer: Of the policy.
-        answers: vLLM's to each prompt.
 
     Raises:
         ImageError: If a placeholder was sampled.
@@ -189,13 +181,7 @@ def _choice(request: Request, tokenizer: IdsTokenizer, row: int, choice: Mapping
 
 
 def _cut(text: str, last: int, body: Mapping[str, Any]) -> tuple[str, str | None]:
-    """A text up to the string of `stop` that ended it, and that string.
-
-    Args:
-        text: All that was decoded.
-        last: How many of its characters are of the last token.
-        body: The request's.
-    """
+    """A text, whose last token has `last` characters, up to the `stop` that ended it; and that string."""
     stops = body.get("stop") or []
     for stop in [stops] if isinstance(stops, str) else stops:
         place = text.find(stop, max(0, len(text) + 1 - last - len(stop)))

@@ -110,11 +110,7 @@ class Servers:
     async def ask(self, method: str, path: str, but: str | None = None, **given: Any) -> Answer:
         """Ask the least busy server; another one, or the same once more, if the connection is lost meanwhile.
 
-        Args:
-            method: Of HTTP.
-            path: Of the endpoint.
-            but: The address of a server that is asked only if there is no other.
-            **given: What aiohttp takes besides.
+        The server at the address `but` is asked only if there is no other.
 
         Raises:
             ServersLostError: If none can be reached.
@@ -144,12 +140,8 @@ class Servers:
     ) -> list[Answer]:
         """Ask every server that can be reached, at once.
 
-        Args:
-            method: Of HTTP.
-            path: Of the endpoint.
-            bodies: Another body for each address, as JSON.
-            weights: Which step of sending weights it is: "begin", "part", "end", or "whole", all in one.
-            **given: What aiohttp takes besides.
+        `bodies` has another JSON body for each address. `weights` is a step of sending weights: "begin",
+        "part", "end", or "whole", all in one.
 
         Raises:
             ServersLostError: If none can be reached.

@@ -16,11 +16,8 @@ from ..policy.trained.experts import fused_experts, kinds
 def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_head") -> dict[str, Any]:
     """Arguments of `from_pretrained` under which bitsandbytes quantises the decoder and nothing else.
 
-    Args:
-        kwargs: The arguments. A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules`
-            stays as the user wrote it, and so does every other quantisation.
-        family: The model's family.
-        head: Name of the model's head.
+    A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules` stays as the user wrote it, and so
+    does every other quantisation.
 
     Returns:
         A copy of the arguments, with a copy of the config. `dtype` defaults to the config's

@@ -20,11 +20,7 @@ def takes_places(forward: Callable[..., Any]) -> bool:
 
 
 def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none.
-
-    Args:
-        kwargs: The arguments of a policy's forward.
-    """
+    """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none."""
     kept, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
     # With a single row or a single token, the slice is a matrix already.
     if type(kept) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:

@@ -296,13 +296,7 @@ def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
 
 
 def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
-    """Re-type `model`, its backbone and its decoder in place.
-
-    Args:
-        model: A stock `...ForConditionalGeneration` model.
-        processing_class: From `processing.make.make_processing_class`, for the same checkpoint.
-        sharing: See `sharing.settings.SharingSettings`.
-    """
+    """Re-type a stock `...ForConditionalGeneration` model, its backbone and its decoder in place."""
     make_backbone(model, processing_class, sharing)
     policy = retype(model, VLMPolicy)
     if launched_ranks() > 1:

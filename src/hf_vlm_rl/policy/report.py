@@ -22,9 +22,7 @@ SAID: dict[Subject, str] = {
 class Refused(Exception):
     """A fast path must not be taken; nothing was computed, and stock computes instead.
 
-    Args:
-        reason: In words, as the report gives it.
-        lasting: True if every later call would be refused; False if the reason lies in this call's arguments.
+    `lasting` is True if every later call would be refused; False if the reason lies in this call's arguments.
     """
 
     def __init__(self, reason: str, lasting: bool = False):

@@ -13,9 +13,6 @@ def steady_positions(config: Any) -> float:
     "dynamic" frequencies (InternLM2's) change with the largest position of a batch, "longrope" (Phi's) takes
     others for longer batches. Both do so only beyond the length that the decoder was first trained on.
 
-    Args:
-        config: The text config.
-
     Returns:
         A length in positions: all shorter batches have the same frequencies. Infinity if all batches have.
     """
@@ -32,9 +29,7 @@ def steady_positions(config: Any) -> float:
 def require_steady(length: float, steady: float) -> None:
     """Refuse a batch whose rows would get other rotary frequencies in a shorter batch.
 
-    Args:
-        length: The largest position of the batch plus 1.
-        steady: What `steady_positions` returns.
+    `length` is the largest position of the batch plus 1, `steady` what `steady_positions` returns.
 
     Raises:
         Refused: If the batch is so long that its rotary frequencies depend on its longest row.

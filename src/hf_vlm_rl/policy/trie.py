@@ -41,10 +41,9 @@ class Trie:
 def trie_of(kwargs: Mapping[str, Any]) -> Trie | None:
     """The trie that a forward's one row holds; None if the caller has folded none.
 
-    Args:
-        kwargs: The arguments of the forward: `input_ids` and `position_ids` (1, N), with the depth of each
-            node; `tree_kv_index` (K,), from a root to the end of each segment (nodes up to a fork or a leaf),
-            and `tree_cu_seqlens_k`, where these paths begin and end in it.
+    It is in `input_ids` and `position_ids` (1, N), the depth of each node; `tree_kv_index` (K,), from a root
+    to the end of each segment (nodes up to a fork or a leaf); and `tree_cu_seqlens_k`, where these paths
+    begin and end in it.
 
     Raises:
         ValueError: If they are none of a trie.

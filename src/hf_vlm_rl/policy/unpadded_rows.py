@@ -53,9 +53,8 @@ class Packed:
 def packed(kwargs: Mapping[str, Any]) -> Packed | None:
     """Where the joined rows of a forward stand in a padded batch; None if the trainer has joined none.
 
-    Args:
-        kwargs: The arguments of the forward. Its rows are joined ones if it has no mask, no cache, and
-            `position_ids` (B, T) that count from 0, again and again.
+    Its rows are joined ones if it has no mask, no cache, and `position_ids` (B, T) that count from 0, again
+    and again.
     """
     positions, input_ids = kwargs.get("position_ids"), kwargs.get("input_ids")
     others = (kwargs.get("attention_mask"), kwargs.get("past_key_values"))
@@ -76,11 +75,7 @@ def lay_apart(
 ) -> dict[str, Any]:
     """The arguments of a forward for the padded batch.
 
-    Args:
-        layout: From `packed` or `trie_of`.
-        kwargs: The arguments for the joined rows.
-        pad_token_id: The id of the padding.
-        vision: Names of arguments that only say how images are encoded; stock's heads pass some on.
+    `vision` has names of arguments that only say how images are encoded; stock's heads pass some on.
 
     Raises:
         TicketError: If another argument comes along, or one asks for outputs that `lay_together` cannot join.

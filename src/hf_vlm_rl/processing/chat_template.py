@@ -15,11 +15,7 @@ _TURNS = [
 
 
 def end_of_turn(processor: Any) -> int | None:
-    """The special token that the chat template writes right after an answer.
-
-    Returns:
-        Its id, or None if there is no chat template or something else follows the answer.
-    """
+    """The id of the special token that the chat template writes right after an answer; None without one."""
     if processor.chat_template is None:
         return None
     text = processor.apply_chat_template(_TURNS)

@@ -30,12 +30,7 @@ class PromptRow:
 
 
 def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[PromptRow]:
-    """Split rows of ids that begin with a prompt from `encode_prompt`.
-
-    Args:
-        processing: The processing class that encoded the prompts.
-        input_ids: (B, L), left-padded.
-        attention_mask: (B, L), 0 or False where padded.
+    """Split rows of ids (B, L), left-padded, that begin with a prompt from `encode_prompt`.
 
     Raises:
         TicketError: If a row's prompt is unknown, cut or damaged, or has padding inside it.
@@ -77,13 +72,9 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
 
 
 def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Sequence[int | None]) -> None:
-    """Check prompts before completions are sampled for them.
+    """Check prompts (B, L), with clean placeholders, before completions are sampled for them.
 
-    Args:
-        processing: The processing class.
-        input_ids: (B, L) with clean placeholders.
-        mask: (B, L) attention mask, or None.
-        tails: Per row, the prompt tokens that must follow its last image; None if not known.
+    `tails` has the prompt tokens that must follow each row's last image; None if not known.
 
     Raises:
         TicketError: If a row is right-padded, has padding inside, or was truncated.

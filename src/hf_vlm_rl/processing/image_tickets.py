@@ -66,9 +66,7 @@ class ImageTickets:
     def tickets_for_trainer(self, images: Any, images_kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Tickets of images whose prompts are tokenized already, in the tensors that `__call__` returns.
 
-        Args:
-            images: One image, a list, or lists; in the order of their placeholders.
-            images_kwargs: Arguments of the native image processor.
+        `images` is one image, a list, or lists, in the order of their placeholders.
 
         Raises:
             ImageError: If an image is unusable.

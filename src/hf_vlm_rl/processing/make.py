@@ -24,12 +24,8 @@ def make_processing_class(
 ) -> VLMTokenizer:
     """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
 
-    Args:
-        processor: The checkpoint's own processor, after `check_native` and `adopt_template`; `family` was
-            derived from it. One that is re-typed already comes back as is.
-        config: The model's config.
-        family: The model's family.
-        image_store: Default: the process-wide store.
+    It has passed `check_native` and `adopt_template`, and `family` was derived from it. One that is re-typed
+    already comes back as is. Without `image_store`, it gets the process-wide store.
 
     Raises:
         UnsupportedModelError: If its prompts do not say where an image is, or it writes ids by rules of its

@@ -132,16 +132,9 @@ def conversation(
 
 
 def tokenize(processing: Any, prompt: Any, images: list, **template: Any) -> Mapping[str, Any]:
-    """Tokenize a prompt with the processing class, called as TRL's trainers call it.
+    """Tokenize a prompt from `conversation` as a batch of one row, called as TRL's trainers call it.
 
-    Args:
-        processing: The processing class.
-        prompt: What `conversation` returns; it may end with the beginning of an answer.
-        images: The images of a prompt that is a string.
-        **template: Arguments of the chat template.
-
-    Returns:
-        A batch of one row.
+    The prompt may end with the beginning of an answer; `images` are those of a prompt that is a string.
     """
     if isinstance(prompt, str):
         return processing(text=[prompt], images=[images] if images else None)

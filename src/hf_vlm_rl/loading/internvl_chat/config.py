@@ -107,13 +107,7 @@ def tokens_per_tile(stored: Mapping[str, Any]) -> int:
 def convert_config(
     stored: Mapping[str, Any], image_token_id: int, has_head: bool, source: str
 ) -> InternVLConfig:
-    """Convert a config.
-
-    Args:
-        stored: config.json of the original format.
-        image_token_id: Id of `<IMG_CONTEXT>` in the checkpoint's tokenizer.
-        has_head: Whether the checkpoint stores the language model's head.
-        source: The checkpoint, for messages.
+    """Convert config.json of the original format; `image_token_id` is that of `<IMG_CONTEXT>`.
 
     Raises:
         UnsupportedModelError: If the checkpoint has a part that transformers' InternVL has not.

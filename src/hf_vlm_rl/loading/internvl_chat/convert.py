@@ -41,9 +41,6 @@ def convert(
         shard_bytes: Largest size of one weight file, in bytes, unless a single tensor is larger.
         **located: `revision`, `token`, `cache_dir`, ... for a Hub id.
 
-    Returns:
-        `destination`.
-
     Raises:
         CheckpointError: If the source is missing a file or damaged, or the disk is full.
         FileExistsError: If there is something at `destination`.

@@ -35,12 +35,7 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 
 
 def make_tokenizer(files: Files, conversation: Conversation, vocab_size: int) -> PreTrainedTokenizerFast:
-    """Build the tokenizer.
-
-    Args:
-        files: The checkpoint.
-        conversation: Its template; the token that ends an answer becomes `eos_token`.
-        vocab_size: Rows of the embedding.
+    """Build the tokenizer for `vocab_size` rows of the embedding; a turn's last token becomes `eos_token`.
 
     Raises:
         CheckpointError: If a file is missing, damaged or truncated, or the ids do not fit.
@@ -100,11 +95,7 @@ def _backend(
 
 
 def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
-    """Qwen2's byte-level BPE, from vocab.json and merges.txt.
-
-    Args:
-        files: The checkpoint.
-        added: Added tokens by id; some exports list them in vocab.json as well.
+    """Qwen2's byte-level BPE, from vocab.json and merges.txt; vocab.json may list added tokens, too.
 
     Raises:
         CheckpointError: If a file is missing, damaged or truncated.
@@ -192,11 +183,9 @@ def read_sentencepiece(path: Path) -> "ModelProto":
 def sentencepiece(model: "ModelProto", added: Mapping[int, str], legacy_prefix: bool) -> Tokenizer:
     """A SentencePiece byte-pair model as a backend of the `tokenizers` library.
 
-    Args:
-        model: From `read_sentencepiece`.
-        added: Added tokens by id. Those inside the vocabulary take the place of the piece there.
-        legacy_prefix: If the model asks for a space before the text, put one before every stretch of text
-            between special tokens, as Llama's first tokenizer did, and not only at the start.
+    Added tokens inside the vocabulary take the place of the piece there. If the model asks for a space before
+    the text, `legacy_prefix` puts one before every stretch of text between special tokens, as Llama's first
+    tokenizer did, and not only at the start.
     """
     texts = [added.get(index, piece.piece) for index, piece in enumerate(model.pieces)]
     vocabulary = {text: index for index, text in enumerate(texts)}

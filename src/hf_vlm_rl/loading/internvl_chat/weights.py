@@ -27,12 +27,9 @@ def has_head(tensors: Collection[str]) -> bool:
 def in_original_names(
     config: InternVLConfig, backbone: str, tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Tensors of the stock model under the names and in the layouts of the original format.
+    """Tensors of the stock model's state dict under the names and in the layouts of the original format.
 
-    Args:
-        config: The converted config.
-        backbone: Class name of the original language model.
-        tensors: By the names of the stock model's state dict.
+    `backbone` is the class name of the original language model.
     """
     model = _without_memory(config, mapping_for(backbone))
     conversions = get_model_conversion_mapping(model, add_legacy=False)

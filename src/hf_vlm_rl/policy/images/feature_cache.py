@@ -16,10 +16,7 @@ LIMIT_BYTES = 2 << 30
 
 
 class FeatureCache:
-    """Least-recently-used cache from ticket to `Features`, valid for one state of the tower.
-
-    Args:
-        limit_bytes: Bound of the features held, on the model's device.
+    """Least-recently-used cache from ticket to `Features`, for one state of the tower; bounded in bytes.
 
     Attributes:
         encoded: Images that went through the tower so far.

@@ -68,12 +68,8 @@ def make_certain(
 ) -> None:
     """Give each image token probability 1, in place: (B, K, V) is the largest tensor of a step.
 
-    Args:
-        logits: (B, K, V).
-        input_ids: (B, T), with the tickets.
-        places: (B, T), from `read_images`.
-        kept: Which tokens the logits are of, as stock models take `logits_to_keep`: the last so many, 0 or
-            None for all, or places among the T.
+    `input_ids` (B, T) have the tickets, and `places` (B, T) are those of `read_images`. `kept` says which
+    tokens the logits are of, as `logits_to_keep`: the last so many, 0 or None for all, or places among the T.
 
     Raises:
         ValueError: If the logits are neither of these tokens nor of all.

@@ -28,12 +28,8 @@ def native_tensors(
 ) -> dict[str, Any]:
     """The arguments that the stock forward takes with the ids of rows with images.
 
-    Args:
-        backbone: A policy's backbone.
-        input_ids: (B, T), with placeholders and no tickets.
-        rows: The images of each row.
-        mask: (B, T) attention mask, if the caller has one.
-        cached: Tokens of each row that the model has seen before these.
+    `input_ids` (B, T) have placeholders and no tickets; the model has seen `cached` tokens of each row
+    before.
 
     Returns:
         Pixels, grids, token types of the native processor, on the ids' device, floats in the model's dtype.

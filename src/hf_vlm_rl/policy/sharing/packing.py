@@ -51,9 +51,8 @@ class Runs:
 class Packing:
     """How the rows of one forward are packed, as the modules of a decoder get it.
 
-    Args:
-        layout: On the decoder's device.
-        mask: (B or 1, 1, T, T) the backbone's one mask for all layers; None if each layer gets its own.
+    `layout` is on the decoder's device, and `mask`, (B or 1, 1, T, T), the backbone's one for all layers;
+    None if each layer gets its own.
     """
 
     def __init__(self, layout: Layout, mask: torch.Tensor | None = None):
@@ -63,9 +62,6 @@ class Packing:
 
     def visibility(self, mask: Any) -> Visibility:
         """Who sees whom in the layers that get a mask. Layers with the same mask share one `Visibility`.
-
-        Args:
-            mask: What the decoder hands its attention module.
 
         Raises:
             Refused: If it is no mask of this packed sequence.

@@ -24,11 +24,7 @@ def below(name: str, paths: Sequence[str]) -> bool:
 
 
 def part_of(name: str, family: VLMFamily) -> Part:
-    """The part that a parameter belongs to.
-
-    Args:
-        name: As in `named_parameters()` of the model, the head excepted.
-        family: The model's row.
+    """The part that a parameter belongs to, by its name in `named_parameters()`, the head excepted.
 
     Returns:
         "projector" also for parameters outside all parts: LLaVA-NeXT's separator between rows of tiles.

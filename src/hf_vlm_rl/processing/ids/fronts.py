@@ -22,10 +22,7 @@ def handshake(processing: Any) -> dict[str, int]:
 def check_servers(trainer: Any, processing: Any, known: set[str]) -> None:
     """Refuse a trainer whose server knows nothing of this tokenizer's tickets, or reads other images.
 
-    Args:
-        trainer: TRL's.
-        processing: The policy's processing class.
-        known: Addresses that answered; those that do are added.
+    Addresses that answer are added to `known`.
 
     Raises:
         ValueError: If nobody at such an address reads this tokenizer's tickets.

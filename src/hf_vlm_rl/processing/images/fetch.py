@@ -19,8 +19,7 @@ TOTAL_SECONDS = 180
 def fetch(url: str) -> bytes:
     """The body that an http(s) address answers with.
 
-    Args:
-        url: The address. Redirects, of which there may be `MAX_REDIRECTS`, lead to http(s) addresses only.
+    Redirects, of which there may be `MAX_REDIRECTS`, lead to http(s) addresses only.
 
     Returns:
         At most `MAX_BYTES` bytes, which took at most about `TOTAL_SECONDS` to come.

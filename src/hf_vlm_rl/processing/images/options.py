@@ -132,12 +132,6 @@ def native_options(
 ) -> tuple[PIL.Image.Image, dict[str, Any]]:
     """An image and the arguments with which the native image processor is to be called for it alone.
 
-    Args:
-        image: Upright RGB.
-        options: Of this image.
-        family: The model's family.
-        image_processor: The native one.
-
     Returns:
         The image, resized if the options name a size (in multiples of a token's side, as Qwen's
         `process_vision_info` does); and JSON-like arguments.
@@ -167,12 +161,7 @@ def native_options(
 
 
 def marked(text: str, placeholder: str, options: Sequence[Mapping[str, Any]]) -> str:
-    """Write the options of a prompt's images into its text, as marks behind their placeholders.
-
-    Args:
-        text: A rendered prompt with one placeholder an image.
-        placeholder: The text that stands for an image.
-        options: Of each image, in order.
+    """Write the options of each image, in order, into a prompt's text, as marks behind their placeholders.
 
     Raises:
         ImageError: If the text has not one placeholder an image.

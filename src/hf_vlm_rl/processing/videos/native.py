@@ -57,12 +57,7 @@ class Videos:
             raise UnsupportedModelError(f"Got a video. {self.refusal}")
 
     def ticket(self, native: ProcessorMixin, video: Video, asked: Mapping[str, Any]) -> int:
-        """Sample a video, store its frames, and return its ticket.
-
-        Args:
-            native: The native processor.
-            video: The video.
-            asked: The call's arguments for the video processor, defaults included.
+        """Sample a video, store its frames, and return its ticket; `asked` includes the defaults of the call.
 
         Raises:
             ImageError: If the video or an option cannot be used.

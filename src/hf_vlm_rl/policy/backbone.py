@@ -75,13 +75,13 @@ class VLMBackbone(Retyped, _StockModel):
     """
 
     _vlm: _Carried
-    _features: FeatureCache
-    _sharing: SharingSettings
-    _report: Report
-    _verdicts: Verdicts
+    feature_cache: FeatureCache  # features of images, kept while the tower that made them does not change
+    fields_read: frozenset[str]  # fields that the stock forward reads from ready image features
+    report: Report  # what was computed once, and every reason why not
+    sharing: SharingSettings  # whether rows of this backbone may share the prefixes that they begin with
+    verdicts: Verdicts  # of comparing the fast paths of this backbone's decoder with stock
     _watch: ImageWatch
     _decoder: str
-    _read: frozenset[str]
     _known: frozenset[str]
     _rope_deltas: _OfThread
 
@@ -126,15 +126,15 @@ class VLMBackbone(Retyped, _StockModel):
             self.refuse_to_share(refused)
             return None
         rows, columns = layout.shape
-        self._report.count(tokens=rows * columns, tokens_computed=layout.computed)
-        self._report.reach("levels", layout.levels)
+        self.report.count(tokens=rows * columns, tokens_computed=layout.computed)
+        self.report.reach("levels", layout.levels)
         return output
 
     def refuse_to_share(self, refused: Refused) -> None:
         """Note why stock computes a forward; after a lasting reason, stock computes all further forwards."""
-        self._report.refuse("not_shared", refused)
+        self.report.refuse("not_shared", refused)
         if refused.lasting:
-            self._sharing.unpacked = str(refused)
+            self.sharing.unpacked = str(refused)
 
     def carry(
         self,
@@ -147,11 +147,11 @@ class VLMBackbone(Retyped, _StockModel):
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
         self._decoder = decoder
-        self._read = read
+        self.fields_read = read
         self._known = known
-        self._features = FeatureCache()
-        self._sharing = sharing
-        self._report, self._verdicts = Report(), Verdicts()
+        self.feature_cache = FeatureCache()
+        self.sharing = sharing
+        self.report, self.verdicts = Report(), Verdicts()
         self._watch = ImageWatch()
         # Only models that count positions in three dimensions have it.
         if "rope_deltas" in vars(self):
@@ -159,8 +159,8 @@ class VLMBackbone(Retyped, _StockModel):
 
     def renew(self) -> None:
         """Forget what forwards so far left behind: features, positions and counts."""
-        self._features, self._watch = FeatureCache(self._features.limit_bytes), ImageWatch()
-        self._report = Report()
+        self.feature_cache, self._watch = FeatureCache(self.feature_cache.limit_bytes), ImageWatch()
+        self.report = Report()
         if "_rope_deltas" in vars(self):
             self._rope_deltas = _OfThread(None)
 
@@ -182,11 +182,6 @@ class VLMBackbone(Retyped, _StockModel):
         return self._vlm.processing_class
 
     @property
-    def fields_read(self) -> frozenset[str]:
-        """Names of the fields that the stock forward reads from ready image features."""
-        return self._read
-
-    @property
     def decoder(self) -> nn.Module:
         """The text decoder; the backbone itself where it has no other."""
         return self.get_submodule(self._decoder)
@@ -200,26 +195,6 @@ class VLMBackbone(Retyped, _StockModel):
     def family(self) -> VLMFamily:
         """The row that describes this kind of model."""
         return self.processing_class.state.family
-
-    @property
-    def feature_cache(self) -> FeatureCache:
-        """Features of images, kept while the tower that made them does not change."""
-        return self._features
-
-    @property
-    def sharing(self) -> SharingSettings:
-        """Settings: whether rows of this backbone may share the prefixes that they begin with."""
-        return self._sharing
-
-    @property
-    def report(self) -> Report:
-        """What was computed once, and every reason why not."""
-        return self._report
-
-    @property
-    def verdicts(self) -> Verdicts:
-        """Results of comparing the fast paths of this backbone's decoder with stock."""
-        return self._verdicts
 
 
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:

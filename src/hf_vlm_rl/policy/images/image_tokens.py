@@ -16,15 +16,13 @@ import torch
 from ..._scoped import scoped
 from ...errors import TicketError
 from ...processing.callers import calling_batch
+from ...processing.ids.tokenizer import IGNORED
 from ..transfer import without_waiting
 from .locate import restored
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
 NEVER = -1e4
-
-# The label that losses of transformers leave out.
-IGNORED = -100
 
 # True in a thread that is inside the forward of a policy, which corrects labels and logits itself.
 _answered: ContextVar[bool] = ContextVar("hf_vlm_rl_labels_answered", default=False)

@@ -25,14 +25,7 @@ from .formats import reader_of
 from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
-from .stock import (
-    chat_class,
-    complete_family,
-    load_complete,
-    load_config,
-    load_processor,
-    skeleton,
-)
+from .stock import chat_class, complete_family, load_complete, load_config, load_processor, skeleton
 
 # Those of transformers that people mistype.
 OF_TRANSFORMERS = ("dtype", "attn_implementation", "device_map", "quantization_config")
@@ -311,11 +304,7 @@ def _end_turns(processing_class: VLMTokenizer, generation: GenerationConfig) -> 
     return stops
 
 
-def _finish(
-    model: PreTrainedModel,
-    processing_class: VLMTokenizer,
-    sharing: Mode = "auto",
-) -> VLMPolicy:
+def _finish(model: PreTrainedModel, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
     generation = model.generation_config
     if generation.pad_token_id is None:
         generation.pad_token_id = processing_class.pad_token_id

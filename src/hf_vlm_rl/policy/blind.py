@@ -14,11 +14,7 @@ PATIENCE = 8
 
 
 class ImageWatch:
-    """Counts the batches that a backbone trains on before its first image; one per backbone.
-
-    Attributes:
-        batches: Batches of training without an image so far; None once there was one, or the warning came.
-    """
+    """Counts the `batches` that a backbone trains on before its first image; None once there was one."""
 
     def __init__(self) -> None:
         self.batches: int | None = 0

@@ -72,8 +72,7 @@ class Check:
 class Verdicts:
     """Results of the checks of one decoder; each runs once for each setting. One per policy backbone.
 
-    Attributes:
-        only_shapes: The weights are on the meta device for good, as in `plan`: no numbers can differ.
+    With `only_shapes`, the weights are on the meta device for good, as in `plan`: no numbers can differ.
     """
 
     def __init__(self) -> None:

@@ -31,11 +31,9 @@ class Refused(Exception):
 
 
 class Report:
-    """One per policy backbone. A deep copy begins with empty counts.
+    """One per policy backbone: numbers by name, and by subject the reasons why calls were refused, counted.
 
-    Attributes:
-        numbers: Name of a number to its value.
-        reasons: Subject to reason to the number of calls that were refused for it.
+    A deep copy begins with empty counts.
     """
 
     def __init__(self) -> None:

@@ -21,9 +21,8 @@ from .arguments import TRIE, says_something
 class Trie:
     """Where the nodes of a trie stand in a padded batch of its paths.
 
-    Attributes:
-        paths: (S, L) the node of each token; -1 behind a row's last one.
-        places: (N,) a place of each node among the S * L tokens.
+    `paths` (S, L) has the node of each token, -1 behind a row's last one; `places` (N,), a place of each node
+    among the S * L tokens.
     """
 
     paths: torch.Tensor

@@ -18,12 +18,7 @@ CHECKSUM = "ids_checksum"
 
 @dataclass(frozen=True)
 class PromptRow:
-    """One row of `input_ids`.
-
-    Attributes:
-        note: What `encode_prompt` noted: columns, messages.
-        completion_ids: The tokens between the prompt and the next padding.
-    """
+    """One row of `input_ids`: what `encode_prompt` noted, and the tokens between prompt and next padding."""
 
     note: RowNote
     completion_ids: list[int]

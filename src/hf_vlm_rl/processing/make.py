@@ -17,10 +17,7 @@ from .tokenizer import VLMTokenizer
 
 
 def make_processing_class(
-    processor: Any,
-    config: PreTrainedConfig,
-    family: VLMFamily,
-    image_store: ImageStore | None = None,
+    processor: Any, config: PreTrainedConfig, family: VLMFamily, image_store: ImageStore | None = None
 ) -> VLMTokenizer:
     """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
 

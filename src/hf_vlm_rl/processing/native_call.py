@@ -27,10 +27,8 @@ class _Asked(Exception):
 def kwargs_asked(native: Any, method: str, call: Callable[[Any], Any]) -> dict[str, Any] | None:
     """Keyword arguments that a native processor passes to `_process_images` or `_process_videos` by itself.
 
-    `call` calls a processor with an image or a video, and sets no argument.
-
-    Returns:
-        The arguments; None if the processor does not call the method.
+    `call` calls a processor with an image or a video, and sets no argument. None if the processor does not
+    call the method.
     """
 
     def ask(media: Any, **kwargs: Any) -> None:
@@ -117,7 +115,7 @@ def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str,
         raise ImageError(
             f"{kind} makes tensors of {len(images)} and of {with_images} entries for a batch of "
             f"{len(images)} rows, {with_images} of which have images; its model takes only batches in which "
-            "all rows have images, or none has. Put them into different batches.",
+            "all rows have images, or none has. Put them into different batches."
         )
 
 

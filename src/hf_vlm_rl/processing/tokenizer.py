@@ -17,13 +17,7 @@ from .._retype import Retyped
 from ..compat import merged_arguments
 from ..errors import ImageError
 from .callers import check_rollout_function
-from .conversation import (
-    check_no_placeholder,
-    fill_images,
-    normalize,
-    options_by_image,
-    without_images,
-)
+from .conversation import check_no_placeholder, fill_images, normalize, options_by_image, without_images
 from .deal_images import load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .ids.tokenizer import no_text
@@ -91,11 +85,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         return self._vlm.codec
 
     def __call__(
-        self,
-        images: Any = None,
-        text: str | Sequence[str] | None = None,
-        videos: Any = None,
-        **kwargs: Any,
+        self, images: Any = None, text: str | Sequence[str] | None = None, videos: Any = None, **kwargs: Any
     ) -> BatchFeature:
         """Tokenize rows of text, with each image placeholder expanded as the model expects.
 

@@ -21,15 +21,7 @@ LOG_PROBS = ("logit_bias", "logprob_token_ids", "logprobs")
 
 
 class TicketEngine:
-    """vLLM's `LLM` of a trainer; it reads the tickets in ids, and is the engine in everything else.
-
-    Args:
-        trainer: TRL's, with a policy's tokenizer.
-        compare_every: See `read_tickets`.
-
-    Attributes:
-        ticket_salt: Of the tokenizer whose tickets it reads.
-    """
+    """vLLM's `LLM` of a trainer; it reads the tickets in ids, and is the engine in everything else."""
 
     def __init__(self, trainer: Any, compare_every: int):
         self._trainer, self._engine = trainer, trainer.vllm_generation.llm

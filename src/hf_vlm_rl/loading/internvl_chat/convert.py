@@ -21,10 +21,7 @@ SHARD_BYTES = 5_000_000_000
 
 
 def convert(
-    source: str | os.PathLike,
-    destination: str | os.PathLike,
-    shard_bytes: int = SHARD_BYTES,
-    **located: Any,
+    source: str | os.PathLike, destination: str | os.PathLike, shard_bytes: int = SHARD_BYTES, **located: Any
 ) -> Path:
     """Convert a checkpoint.
 

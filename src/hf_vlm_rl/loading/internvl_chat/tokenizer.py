@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     # Protobuf makes its classes when it is imported; the types are in a package of stubs that has no others.
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
-IMAGE_TOKENS = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": IMAGE_TOKEN,
-}
+IMAGE_TOKENS = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": IMAGE_TOKEN}
 # The processor wants a token for videos, which the original format has not: frames are images there.
 # A new one would need a new row of the embedding, so it gets the first of these that the vocabulary has.
 VIDEO_TOKENS = ("<|video_pad|>", "<|plugin|>", "</img>")

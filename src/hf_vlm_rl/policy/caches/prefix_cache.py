@@ -22,11 +22,8 @@ ROOM = 32
 class RowsOfPrompts:
     """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
 
-    `prompt` is (B,) on the host, every number in [0, U).
-
-    Attributes:
-        members: (U, M) rows of each prompt, padded with the first of them.
-        place: (B,) where each row stands in the flattened `members`.
+    `prompt` is (B,) on the host, every number in [0, U). `members` (U, M) are the rows of each prompt, padded
+    with the first of them; `place` (B,) is where each row stands in the flattened `members`.
     """
 
     def __init__(self, prompt: torch.Tensor, device: torch.device):

@@ -18,9 +18,8 @@ LIMIT_BYTES = 2 << 30
 class FeatureCache:
     """Least-recently-used cache from ticket to `Features`, for one state of the tower; bounded in bytes.
 
-    Attributes:
-        encoded: Images that went through the tower so far.
-        reused: Images that did not have to: repeats within a forward and hits of the cache.
+    `encoded` images went through the tower so far, `reused` ones did not have to: repeats within a forward
+    and hits of the cache.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES):

@@ -20,11 +20,7 @@ NOT_SHARED = (
 
 
 def native_tensors(
-    backbone: Any,
-    input_ids: torch.Tensor,
-    rows: Sequence[RowImages],
-    mask: torch.Tensor | None,
-    cached: int,
+    backbone: Any, input_ids: torch.Tensor, rows: Sequence[RowImages], mask: torch.Tensor | None, cached: int
 ) -> dict[str, Any]:
     """The arguments that the stock forward takes with the ids of rows with images.
 

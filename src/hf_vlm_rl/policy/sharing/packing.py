@@ -37,11 +37,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """How a module that reads from left to right runs on a packed sequence.
+    """How a module that reads from left to right runs on a packed sequence: by `runs`, one after another.
 
-    Attributes:
-        runs: In order.
-        place: (S,) index of each packed token in the flattened and concatenated runs.
+    `place` (S,) is the index of each packed token in the flattened and concatenated runs.
     """
 
     runs: tuple[Run, ...]

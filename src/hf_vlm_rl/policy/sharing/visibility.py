@@ -184,9 +184,7 @@ def looks_ahead(module: nn.Module) -> bool:
 class PackedMask:
     """What our mask interface returns for a packed sequence: the function that would fill a mask.
 
-    Attributes:
-        function: Of (batch, head, query, key) indices, without padding.
-        lengths: Numbers of queries and keys that the mask would have.
+    It takes (batch, head, query, key) indices, without padding; `lengths` are those that the mask would have.
     """
 
     function: Callable

@@ -41,13 +41,8 @@ def part_of(name: str, family: VLMFamily) -> Part:
 def freeze(policy: Any, vision: bool, projector: bool, language: bool) -> None:
     """Stop gradients to the chosen parts; the other parts stay as they are.
 
-    Modules of other modalities are always frozen: no image or text reaches them.
-
-    Args:
-        policy: An `AutoVLMPolicy`; adapters inside a part belong to it.
-        vision: The vision tower.
-        projector: The projector.
-        language: The decoder, with its embeddings and the language-model head.
+    Adapters inside a part belong to it, and to `language` the embeddings and the language-model head. Modules
+    of other modalities are always frozen: no image or text reaches them.
     """
     chosen = {"vision": vision, "projector": projector, "language": language, "other": True}
     head = set(map(id, policy.get_output_embeddings().parameters()))

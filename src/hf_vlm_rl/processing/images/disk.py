@@ -29,13 +29,7 @@ _FILE = re.compile(r"[0-9a-f]{16}(\.[a-z]+)+|\.\w{8}\.tmp")
 
 
 class Cleaned(NamedTuple):
-    """What `Directory.clean` did.
-
-    Attributes:
-        files: Number of files removed.
-        nbytes: Their size.
-        refused: Number of files that belong to other users and could not be removed.
-    """
+    """What `Directory.clean` removed; `refused` files belong to other users and could not be removed."""
 
     files: int = 0
     nbytes: int = 0

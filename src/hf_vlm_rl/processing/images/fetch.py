@@ -62,8 +62,7 @@ def fetch(url: str) -> bytes:
 class _Deadline:
     """Ends connections after `TOTAL_SECONDS`: a server may send headers, or parts of them, without end.
 
-    Attributes:
-        over: Whether it did.
+    `over` says whether it did.
     """
 
     def __init__(self) -> None:

@@ -25,12 +25,8 @@ _OF_THE_CALL = frozenset(
 class Videos:
     """What a processing class knows of videos; it asks the native processor when the first one comes.
 
-    Args:
-        store: Where frames go.
-        image_id: The id of an image feature.
-        video_id: The id of a video feature; None if the model has none, or it is the image's.
-        placeholder: The string that stands for one video in a prompt; None if there is none.
-        refusal: Why the model takes no videos; "" if it does.
+    `ProcessingState` says what the ids and the placeholder are. `refusal` is why the model takes no videos,
+    or "".
     """
 
     def __init__(

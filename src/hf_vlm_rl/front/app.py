@@ -213,9 +213,9 @@ class Front:
                 self._new_weights, self._due = True, dict.fromkeys(self._due, self._compare is not None)
         return _relayed(answer)
 
-    async def _everywhere(self, method: str, path: str, **given: Any) -> Answer:
+    async def _everywhere(self, method: str, path: str, **options: Any) -> Answer:
         """One answer for those of all servers: the first that is not 200, if there is one."""
-        answers = await self._servers.everywhere(method, path, **given)
+        answers = await self._servers.everywhere(method, path, **options)
         return max(answers, key=lambda answer: answer.status != 200)
 
     async def _world_size(self, request: web.Request) -> web.Response:
@@ -249,8 +249,8 @@ class Front:
         await asyncio.to_thread(self._thread.shutdown)  # a comparison is a forward of the policy
         await self._servers.close()
 
-    async def _threaded(self, function: Callable, *given: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+    async def _threaded(self, function: Callable, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
 def _brings(request: web.Request, token: str) -> bool:
@@ -262,8 +262,8 @@ def _brings(request: web.Request, token: str) -> bool:
             value = aiohttp.BasicAuth.decode(header).password
         except ValueError:
             return False
-    given = value.encode(errors="surrogateescape")
-    return kind.lower() in ("basic", "bearer") and hmac.compare_digest(given, token.encode())
+    password = value.encode(errors="surrogateescape")
+    return kind.lower() in ("basic", "bearer") and hmac.compare_digest(password, token.encode())
 
 
 async def _json(request: web.Request) -> Any:

@@ -86,8 +86,8 @@ def read_request(tokenizer: IdsTokenizer, body: Any, longest: int | None, compar
         )
     ids = _rows(tokenizer, body)
     prompts = [read_prompt(tokenizer, row, row_ids) for row, row_ids in enumerate(ids)]
-    given = {name: value for name, value in body.items() if name in SAMPLING}
-    sampling = sampling_arguments(tokenizer.processing_class.state.never_sampled, DEFAULTS | given)
+    settings = {name: value for name, value in body.items() if name in SAMPLING}
+    sampling = sampling_arguments(tokenizer.processing_class.state.never_sampled, DEFAULTS | settings)
     if "logprobs" not in body and not compared:
         sampling = {name: sampling[name] for name in sampling if not name.startswith("logprob")}
     for row, prompt in enumerate(prompts):
@@ -128,8 +128,8 @@ def completions(
     choices, used = list[dict](), 0
     for row, answer in enumerate(answers):
         for choice in answer["choices"]:
-            made = _choice(request, tokenizer, row, choice)
-            choices.append({**made, "index": len(choices), "prompt_logprobs": answer.get("prompt_logprobs")})
+            item = _choice(request, tokenizer, row, choice)
+            choices.append({**item, "index": len(choices), "prompt_logprobs": answer.get("prompt_logprobs")})
             used += len(choice["token_ids"])
     prompt_tokens = sum(len(prompt.ids) for prompt in request.prompts)
     return {
@@ -164,20 +164,20 @@ def _choice(request: Request, tokenizer: IdsTokenizer, row: int, choice: Mapping
         last = len(text) - len(stock.decode(ids[:-1], skip_special_tokens=skip))
         text, stop = _cut(text, last, body)
     stop = choice.get("stop_reason") or stop
-    made = {"text": text, "logprobs": None, "finish_reason": choice.get("finish_reason"), "stop_reason": stop}
+    item = {"text": text, "logprobs": None, "finish_reason": choice.get("finish_reason"), "stop_reason": stop}
     if body.get("return_token_ids"):
-        made |= {"token_ids": ids, "prompt_token_ids": request.ids[row]}
+        item |= {"token_ids": ids, "prompt_token_ids": request.ids[row]}
     if "logprobs" in body:
         sampled = logprobs_of_sampled(request, tokenizer, row, choice)
         as_ids = body.get("return_tokens_as_token_ids")
         names = [f"token_id:{token}" if as_ids else stock.decode([token]) for token in ids]
-        made["logprobs"] = {
+        item["logprobs"] = {
             "tokens": names,
             "token_logprobs": sampled,
             "top_logprobs": [{name: value} for name, value in zip(names, sampled, strict=True)],
             "text_offset": [],
         }
-    return made
+    return item
 
 
 def _cut(text: str, last: int, body: Mapping[str, Any]) -> tuple[str, str | None]:

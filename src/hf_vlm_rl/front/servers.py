@@ -107,7 +107,7 @@ class Servers:
         """End all connections."""
         await self._session.close()
 
-    async def ask(self, method: str, path: str, but: str | None = None, **given: Any) -> Answer:
+    async def ask(self, method: str, path: str, but: str | None = None, **options: Any) -> Answer:
         """Ask the least busy server; another one, or the same once more, if the connection is lost meanwhile.
 
         The server at the address `but` is asked only if there is no other.
@@ -119,7 +119,7 @@ class Servers:
             server = await self._least_busy(but)
             server.running += 1
             try:
-                answer = await self._watched(server, method, path, **given)
+                answer = await self._watched(server, method, path, **options)
             except aiohttp.ClientError as error:
                 self._lose(server, error)
             else:
@@ -136,7 +136,7 @@ class Servers:
         path: str,
         bodies: Mapping[str, Any] | None = None,
         weights: str | None = None,
-        **given: Any,
+        **options: Any,
     ) -> list[Answer]:
         """Ask every server that can be reached, at once.
 
@@ -150,15 +150,15 @@ class Servers:
         async def one(server: Server) -> Answer | None:
             body = {"json": bodies[server.url]} if bodies else {}
             try:
-                answer = await self._watched(server, method, path, **given, **body)
+                answer = await self._watched(server, method, path, **options, **body)
             except aiohttp.ClientError as error:
                 self._lose(server, error)
                 return None
             server.lost_at = None
             return answer
 
-        found = await asyncio.gather(*map(one, self.all))
-        answers = [answer for answer in found if answer is not None]
+        replies = await asyncio.gather(*map(one, self.all))
+        answers = [answer for answer in replies if answer is not None]
         if weights:
             await self._note_weights(weights, {answer.url for answer in answers if answer.status == 200})
         if not answers:
@@ -233,13 +233,13 @@ class Servers:
         server.lost_at = None
         logger.warning("The vLLM server %s answers again.", server.url)
 
-    async def _watched(self, server: Server, method: str, path: str, **given: Any) -> Answer:
+    async def _watched(self, server: Server, method: str, path: str, **options: Any) -> Answer:
         """The answer of a server that is well as long as it takes.
 
         Raises:
             aiohttp.ClientError: If the connection is lost, or if it does not answer `/health` any more.
         """
-        request = asyncio.create_task(self._request(server, method, path, **given))
+        request = asyncio.create_task(self._request(server, method, path, **options))
         try:
             while not (await asyncio.wait({request}, timeout=WATCH))[0]:
                 bounds = aiohttp.ClientTimeout(sock_connect=5.0, sock_read=WATCH)
@@ -256,13 +256,13 @@ class Servers:
 
     async def _config(self, server: Server) -> dict[str, Any]:
         asked = {"params": {"config_format": "json"}, "timeout": SHORT}
-        said = (await self._request(server, "GET", "/server_info", **asked)).json()
-        config = said.get("vllm_config") if isinstance(said, dict) else None
+        info = (await self._request(server, "GET", "/server_info", **asked)).json()
+        config = info.get("vllm_config") if isinstance(info, dict) else None
         return config if isinstance(config, dict) else {}
 
-    async def _request(self, server: Server, method: str, path: str, **given: Any) -> Answer:
+    async def _request(self, server: Server, method: str, path: str, **options: Any) -> Answer:
         async with self._session.request(
-            method, server.url + path, allow_redirects=False, **given
+            method, server.url + path, allow_redirects=False, **options
         ) as response:
             return Answer(server.url, response.status, await response.read(), response.content_type)
 

@@ -181,14 +181,14 @@ class AutoVLMPolicy:
             base = adapter.config.base_model_name_or_path
             raise UnsupportedModelError(f"{source!r} is an adapter. Expected its base, {base!r}.")
         read = read_checkpoint(source, hub)
-        made = _processing_class(read.processor, read.config, options, image_store, native_inputs)
+        processing_class = _processing_class(read.processor, read.config, options, image_store, native_inputs)
         if reader_of(read.stored["model_type"]) is None:  # originals stop at the tokenizer's eos alone
             try:
                 generation = GenerationConfig.from_pretrained(source, **file_arguments(hub))
             except OSError:  # there is no such file
                 generation = GenerationConfig.from_model_config(dict(read.stored))
-            _end_turns(made, generation)
-        return made.as_tokenizer()
+            _end_turns(processing_class, generation)
+        return processing_class.as_tokenizer()
 
     @classmethod
     def from_config(

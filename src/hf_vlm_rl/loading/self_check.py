@@ -124,9 +124,9 @@ def _differences(
         yield f"{clause}: the ids", torch.inf, 0.0
         return
     whole, allowed = _is_small(policy), TOLERANCE.get(policy.dtype, TOLERANCE_HALF)
-    found, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
-    for name in sorted(found.keys() | expected.keys() if only is None else only & {*found, *expected}):
-        difference = _difference(found.get(name), expected.get(name), stock["attention_mask"].bool())
+    computed, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
+    for name in sorted(computed.keys() | expected.keys() if only is None else only & {*computed, *expected}):
+        difference = _difference(computed.get(name), expected.get(name), stock["attention_mask"].bool())
         yield f"{clause}: {name}", difference, allowed
 
 
@@ -271,9 +271,9 @@ def _watched(policy: Any, arrived: dict[str, Any], whole: bool) -> Iterator[None
         handle.remove()
 
 
-def _difference(found: Any, expected: Any, mask: torch.Tensor) -> float:
+def _difference(computed: Any, expected: Any, mask: torch.Tensor) -> float:
     """How far two arguments are apart, as a share of the largest value; padding aside."""
-    pairs = [list(tensors_in(found)), list(tensors_in(expected))]
+    pairs = [list(tensors_in(computed)), list(tensors_in(expected))]
     if [tensor.shape for tensor in pairs[0]] != [tensor.shape for tensor in pairs[1]]:
         return torch.inf
     worst = 0.0

@@ -21,11 +21,11 @@ def takes_places(forward: Callable[..., Any]) -> bool:
 
 def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none."""
-    kept, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
+    number, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
     # With a single row or a single token, the slice is a matrix already.
-    if type(kept) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:
+    if type(number) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:
         return {}
     columns = ids.shape[1]
-    if not 1 < kept < columns:
+    if not 1 < number < columns:
         return {}
-    return {"logits_to_keep": torch.arange(columns - kept, columns, device=ids.device)}
+    return {"logits_to_keep": torch.arange(columns - number, columns, device=ids.device)}

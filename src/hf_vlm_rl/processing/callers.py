@@ -64,17 +64,17 @@ def server_addresses(trainer: Any) -> dict[str, str | None]:
     args = vars(trainer).get("args")
     host, port = (getattr(args, f"vllm_server_{name}", None) for name in ("host", "port"))
     server = getattr(args, "vllm_server_base_url", None) or (f"http://{host}:{port}" if port else None)
-    found = {name: server for name in SERVERS if getattr(args, name, None)}
-    if "teacher_model_server_url" in found:
-        found["teacher_model_server_url"] = args.teacher_model_server_url
-    if "use_vllm" in found and getattr(args, "vllm_mode", "server") != "server":
-        found["use_vllm"] = None
+    addresses = {name: server for name in SERVERS if getattr(args, name, None)}
+    if "teacher_model_server_url" in addresses:
+        addresses["teacher_model_server_url"] = args.teacher_model_server_url
+    if "use_vllm" in addresses and getattr(args, "vllm_mode", "server") != "server":
+        addresses["use_vllm"] = None
     teachers = getattr(args, "teacher_server_urls", None) or {}
-    found |= {f"teacher_server_urls[{name!r}]": url for name, url in teachers.items()}
+    addresses |= {f"teacher_server_urls[{name!r}]": url for name, url in teachers.items()}
     # A trainer without `use_vllm` that has a server always asks it (AsyncGRPO, AsyncDistillation).
     if server is not None and not hasattr(args, "use_vllm"):
-        found["vllm_server_base_url"] = server
-    return found
+        addresses["vllm_server_base_url"] = server
+    return addresses
 
 
 def check_readers() -> None:

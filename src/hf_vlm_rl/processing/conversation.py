@@ -65,11 +65,11 @@ def check_no_placeholder(messages: Sequence[dict], placeholders: Sequence[str], 
             if message.get("role") in WRITTEN:
                 block |= {"text": escaped(text, placeholders)} if text else {}
                 continue
-            found = next((string for string in placeholders if string in text), None)
-            if found is not None:
+            placeholder = next((string for string in placeholders if string in text), None)
+            if placeholder is not None:
                 raise ImageError(
-                    f"the text contains {found!r}, this model's placeholder for an image. Give images as "
-                    '{"type": "image"} blocks or in an image column, and remove or rephrase the '
+                    f"the text contains {placeholder!r}, this model's placeholder for an image. Give images "
+                    'as {"type": "image"} blocks or in an image column, and remove or rephrase the '
                     "placeholder in the text.",
                     row,
                     f"message {position} ({message.get('role')})",

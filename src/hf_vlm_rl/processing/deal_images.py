@@ -58,10 +58,10 @@ def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list
     Raises:
         ImageError: If numbers differ. The message names the row.
     """
-    given = [None] * len(rows) if videos is None else videos
-    if not is_image_list(given) or len(given) != len(rows):
+    entries = [None] * len(rows) if videos is None else videos
+    if not is_image_list(entries) or len(entries) != len(rows):
         raise ImageError(f"Got videos for other rows than the {len(rows)} of text. Pass a list for each row.")
-    by_row = [[as_video(video) for video in as_list(entry)] for entry in given]
+    by_row = [[as_video(video) for video in as_list(entry)] for entry in entries]
     for index, (row, own) in enumerate(zip(rows, by_row, strict=True)):
         count = row.count(placeholder) if placeholder else 0
         if len(own) != count and (own or videos is not None):
@@ -134,9 +134,9 @@ def load_row(
     Raises:
         ImageError: If one is unusable. The message names the row and the image.
     """
-    said = iter(options)
+    next_options = iter(options)
     return [
-        _load(item, row, index, {} if isinstance(item, Video) else next(said), load_rgb, store_video)
+        _load(item, row, index, {} if isinstance(item, Video) else next(next_options), load_rgb, store_video)
         for index, item in enumerate(media)
     ]
 

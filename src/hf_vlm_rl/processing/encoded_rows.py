@@ -50,16 +50,16 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
             )
         end = len(clean) - processing.state.behind(clean) + note.tail
     else:
-        seen = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        found = store.text_prompts.find(codec.salt, seen)
-        if found is None:
+        seen = [token for token, is_real in zip(ids, mask, strict=True) if is_real]
+        prompt = store.text_prompts.find(codec.salt, seen)
+        if prompt is None:
             raise TicketError(
                 f"Row {row}: it has no image and begins with no prompt that this processing class has "
                 "padded. Encode the data set with encode_prompt of policy.processing_class, keep all its "
                 "columns, collate it with processing_class.pad (DataCollatorWithPadding), and do not "
                 "truncate it."
             )
-        end, note = start + found[0], found[1]
+        end, note = start + prompt[0], prompt[1]
     if end > len(ids) or not all(mask[start:end]):
         raise TicketError(f"Row {row}: {_not_whole(processing)}")
     stop = next((place for place in range(end, len(ids)) if not mask[place]), len(ids))
@@ -144,12 +144,12 @@ def checked(processing: Any, encoded: Any) -> Any:
             return encoded
         sums, ids = encoded[CHECKSUM], encoded["input_ids"]
         rows = [(sums, ids)] if isinstance(sums, int) else list(zip(sums, ids, strict=True))
-        kept: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
+        without_checksum: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
     else:
         rows = [(row.get(CHECKSUM), row["input_ids"]) for row in encoded]
         if all(checksum is None for checksum, _ in rows):
             return encoded
-        kept = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
+        without_checksum = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
     for row, (checksum, ids) in enumerate(rows):
         if checksum is None:
             continue
@@ -163,7 +163,7 @@ def checked(processing: Any, encoded: Any) -> Any:
                 "processing class returned: it was truncated or edited, or encoded for another model. Encode "
                 "the data set again with policy.processing_class, without a length limit."
             )
-    return kept
+    return without_checksum
 
 
 def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:

@@ -57,8 +57,8 @@ def make_processing_class(
         # As for images: the id in the model's config goes before the processor's name for the token.
         written_id = getattr(config, "video_token_id", None)
         video_id = tokenizer.get_vocab().get(video_token) if written_id is None else written_id
-    made = retype(processor, VLMTokenizer)
-    made.state = ProcessingState(
+    processing = retype(processor, VLMTokenizer)
+    processing.state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty store is falsy
         placeholder_id=image_token,
@@ -73,7 +73,7 @@ def make_processing_class(
         video_placeholder=video_token,
         no_videos=no_videos,
     )
-    return made
+    return processing
 
 
 def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:

@@ -40,6 +40,6 @@ class TicketingImageProcessor(Retyped):
 def ticketing(native: Any, processing: Any) -> Any:
     """The image processor `native` as trainers of `processing` see it."""
     kind = retyped_class(type(native), TicketingImageProcessor)  # type: ignore[arg-type]  # classes have hashes
-    made = kind.__new__(kind)
-    made.bind(processing, vars(native))
-    return made
+    image_processor = kind.__new__(kind)
+    image_processor.bind(processing, vars(native))
+    return image_processor

@@ -152,16 +152,16 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
             self._check_options(row, options[row])
-        given = conversations if batched else conversations[0]
+        conversation = conversations if batched else conversations[0]
         with ids_alone(kwargs.get("return_dict") is False):
-            made = super().apply_chat_template(given, *args, **kwargs)
-        if isinstance(made, str):
-            return marked(made, self._vlm.placeholder, options[0])
-        if isinstance(made, list) and isinstance(made[0], str):
+            output = super().apply_chat_template(conversation, *args, **kwargs)
+        if isinstance(output, str):
+            return marked(output, self._vlm.placeholder, options[0])
+        if isinstance(output, list) and isinstance(output[0], str):
             return [
-                marked(text, self._vlm.placeholder, each) for text, each in zip(made, options, strict=True)
+                marked(text, self._vlm.placeholder, each) for text, each in zip(output, options, strict=True)
             ]
-        return made  # ids, whose tickets have the options
+        return output  # ids, whose tickets have the options
 
     def encode_prompt(
         self,
@@ -318,10 +318,10 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
     def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
         expected = sum(self.processed(ticket).tokens for ticket in tickets)
-        found = sum(ids.count(placeholder) for placeholder in self.codec.placeholders)
-        if found != expected:
+        count = sum(ids.count(placeholder) for placeholder in self.codec.placeholders)
+        if count != expected:
             raise ImageError(
-                f"{found} image tokens where its {len(tickets)} images have {expected}. Either its text "
+                f"{count} image tokens where its {len(tickets)} images have {expected}. Either its text "
                 "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
                 "max_length).",
                 row,

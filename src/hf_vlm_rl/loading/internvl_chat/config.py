@@ -154,8 +154,8 @@ def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
         llm["rope_scaling"] = {"rope_type": "longrope" if kind == "su" else kind} | scaling
     config_class = CONFIG_MAPPING[BACKBONES[name]]
     known = config_class().to_dict().keys() | {"rope_theta", "rope_scaling", "rope_parameters"}
-    kept = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}
-    return config_class(**kept)
+    settings = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}
+    return config_class(**settings)
 
 
 def _vision(stored: Mapping[str, Any]) -> dict[str, Any]:

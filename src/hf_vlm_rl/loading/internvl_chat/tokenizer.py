@@ -108,8 +108,8 @@ def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
                 "again."
             )
     # A merges file that was cut at a line's end is still valid, but tokenizes otherwise than the original.
-    made = {"".join(merge) for merge in merges} | set(added.values())
-    unreachable = [token for token in vocabulary if len(token) > 1 and token not in made]
+    pieces = {"".join(merge) for merge in merges} | set(added.values())
+    unreachable = [token for token in vocabulary if len(token) > 1 and token not in pieces]
     if unreachable:
         raise CheckpointError(
             f"{merges_file} has {len(merges)} merges and makes no {unreachable[0]!r}, nor "

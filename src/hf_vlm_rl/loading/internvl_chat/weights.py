@@ -35,8 +35,8 @@ def in_original_names(
     conversions = get_model_conversion_mapping(model, add_legacy=False)
     # transformers keeps here what it loaded a model with, and looks nowhere else when it saves one. Entries
     # with the scope "" rename transformers' own names to the same and would come on top of ours.
-    kept: Any = [entry for entry in conversions if entry.scope_prefix != ""]
-    model._weight_conversions = kept
+    scoped_entries: Any = [entry for entry in conversions if entry.scope_prefix != ""]
+    model._weight_conversions = scoped_entries
     return revert_weight_conversion(model, dict(tensors))
 
 

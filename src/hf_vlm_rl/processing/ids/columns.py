@@ -66,9 +66,9 @@ def carry(row: Mapping[str, Any], mark: Callable[[Any], str], placeholder: str) 
 def _heads(texts: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns that begin with the prompt."""
     for names in (("prompt",), ("messages",), ("chosen", "rejected", "reference"), ("text",)):
-        found = tuple(name for name in names if texts.get(name) is not None)
-        if found:
-            return found
+        heads = tuple(name for name in names if texts.get(name) is not None)
+        if heads:
+            return heads
     return ()
 
 

@@ -58,8 +58,8 @@ class TicketTexts:
         """Write into clean ids the tickets that the processing class returned with them in `pixel_values`."""
         tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
         lengths = [self._processing.processed(ticket).tokens for ticket in tickets]
-        kept = [self._processing.state.keep(ticket, RowNote()) for ticket in tickets]
-        return self._processing.codec.write(clean, kept, lengths)
+        noted = [self._processing.state.keep(ticket, RowNote()) for ticket in tickets]
+        return self._processing.codec.write(clean, noted, lengths)
 
     def parts(self, row: list[int]) -> list[list[int] | str]:
         """Split a row into the ids between its images, and the marks of these.

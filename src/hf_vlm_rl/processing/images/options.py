@@ -183,14 +183,14 @@ def unmarked(text: str, placeholder: str) -> tuple[str, list[dict[str, Any]]]:
     if _MARK not in text:
         return text, [{} for _ in range(text.count(placeholder))]
     first, *rest = text.split(placeholder)
-    found, parts = [], []
+    options, parts = [], []
     for part in rest:
         mark = _MARKED.match(part)
         if mark is not None and mark[0] != _mark(mark[1]):
             mark = None  # somebody's text that looks like a mark
-        found.append(json.loads(mark[1]) if mark else {})
+        options.append(json.loads(mark[1]) if mark else {})
         parts.append(part[mark.end() :] if mark else part)
-    return placeholder.join([first, *parts]), found
+    return placeholder.join([first, *parts]), options
 
 
 def _mark(options: str) -> str:

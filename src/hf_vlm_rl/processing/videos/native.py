@@ -66,12 +66,12 @@ class Videos:
                 "memory may have video_metadata."
             )
         defaults = self._asked_by_default(native)
-        given = {
+        settings = {
             name: value
             for name, value in asked.items()
             if name in known and (name not in defaults or defaults[name] != value)
         }
-        options = given | dict(video.options)
+        options = settings | dict(video.options)
         own = {name: options.pop(name) for name in sorted(SAMPLING & options.keys())}
         general = {name: value for name, value in defaults.items() if name in SAMPLING and value is not None}
         if own.keys() & {RATE, COUNT}:  # either of the two replaces both defaults

@@ -43,7 +43,7 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
 def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
     """Let a model that bitsandbytes may have quantised always compute as in training.
 
-    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode for a
+    On CPUs with AVX512-BF16, bitsandbytes rearranges 4-bit weights at the first forward in eval mode for a
     kernel without gradients, which it then uses in training, too. This switches that kernel off.
 
     Warns:

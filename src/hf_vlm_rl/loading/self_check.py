@@ -61,7 +61,7 @@ def check_family(policy: Any) -> None:
     if known is not None:
         backbone.sharing.refusal, backbone.sharing.unpacked = known["not_shared"], known["not_packed"]
         if not known["packs"]:
-            policy.processing_class.state.pack_no_images()
+            policy.processing_class.state.encode_one_by_one()
         policy.processing_class.state.videos.refusal = known["no_videos"]
         return
     if any(hasattr(parameter, "ds_id") for parameter in policy.parameters()):  # partitioned by ZeRO-3

@@ -31,7 +31,7 @@ from .sharing.settings import Mode, SharingSettings
 from .sharing.share import plan, require_one_prompt_once, require_packable
 from .transfer import on_host
 from .trie import Trie, trie_of
-from .unpadded_rows import Packed, lay_apart, lay_together, packed
+from .unpadded_rows import Joined, joined_rows, lay_apart, lay_together
 
 
 class _Carried:
@@ -91,10 +91,10 @@ class VLMBackbone(Retyped, _StockModel):
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             check_arguments(self, self._known, kwargs)
             self._watch.see(self, kwargs)
-            joined: Packed | Trie | None = trie_of(kwargs)
+            joined: Joined | Trie | None = trie_of(kwargs)
             if joined is None and tickets_inside(self, kwargs):
                 check_labels(self, kwargs["input_ids"])
-                joined = packed(kwargs)
+                joined = joined_rows(kwargs)
             if joined is not None:
                 kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id, vision_arguments(self))
             kwargs, rows = resolve(self, kwargs)

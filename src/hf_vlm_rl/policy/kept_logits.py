@@ -29,3 +29,9 @@ def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:
     if not 1 < number < columns:
         return {}
     return {"logits_to_keep": torch.arange(columns - number, columns, device=ids.device)}
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """The logits of a forward's output, which may be a tuple."""
+    parts = output if isinstance(output, tuple) else (output.logits,)
+    return next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)

@@ -22,7 +22,7 @@ from .deal_images import load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .ids.tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
-from .images.options import check_options, marked, unmarked
+from .images.options import marked, unmarked
 from .images.store import ImageStore
 from .images.stored import RowNote
 from .padding import copied, first_row, pad_batch
@@ -260,13 +260,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
         return super().batch_decode(self._vlm.erased(sequences), *args, **kwargs)
 
-    def _check_options(self, row: int, options: list[dict]) -> None:
-        for index, each in enumerate(options):
-            try:
-                check_options(each, self._vlm.family, self.native_image_processor)
-            except ImageError as error:
-                raise ImageError(str(error), row, f"image {index}") from error
-
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
         tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
@@ -315,18 +308,3 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
             )
             row["tickets"] = video_tickets.only_beside(row["tickets"], media)
         return row
-
-    def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
-        expected = sum(self.processed(ticket).tokens for ticket in tickets)
-        count = sum(ids.count(placeholder) for placeholder in self.codec.placeholders)
-        if count != expected:
-            raise ImageError(
-                f"{count} image tokens where its {len(tickets)} images have {expected}. Either its text "
-                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
-                "max_length).",
-                row,
-            )
-        if not self._vlm.family.prefix_attention:
-            return [(ticket, None) for ticket in tickets]
-        tail = self._vlm.behind(ids) if tickets else 0
-        return [(ticket, tail) for ticket in tickets]

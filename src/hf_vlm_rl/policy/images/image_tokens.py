@@ -7,6 +7,7 @@ images and does not write them. So each of their tokens gets probability 1, and 
 Shapes: B rows, T tokens, K of them with logits, V the vocabulary.
 """
 
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -111,3 +112,23 @@ def check_labels(backbone: Any, input_ids: torch.Tensor) -> None:
             "loss would teach the model to write them. Expected rows with prompt and completion, "
             "assistant_only_loss=True, or a labels column of policy.tokenizer.text_labels(input_ids)."
         )
+
+
+def from_padding(kwargs: Mapping[str, Any]) -> bool:
+    """Whether the loss of a forward holds a token that is predicted from a position of padding."""
+    labels, mask = kwargs.get("labels"), kwargs.get("attention_mask")
+    if labels is None or mask is None or mask.ndim != 2 or mask.shape != labels.shape:
+        return False
+    return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
+
+
+def forbid(logits: torch.Tensor, tokens: Collection[int]) -> None:
+    """Make the logits (B, L, V) of placeholders so low that they have no probability, in place.
+
+    Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
+    which never samples placeholders; this makes both the same distribution. A batch in which no
+    row has a ticket cannot be told from plain text and is left as it is.
+    """
+    for token in tokens:
+        if token < logits.shape[-1]:
+            logits[..., token] = NEVER  # in place: it is the largest tensor of a step

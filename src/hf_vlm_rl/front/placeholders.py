@@ -71,10 +71,7 @@ def sampled_logprobs(
 
     Each of C sampled tokens has several log-probs, of the distribution that was sampled from: logits, with
     the bias of `placeholder_ids`, divided by `temperature`. `tokens` says whose they are; the sampled one is
-    among them.
-
-    Returns:
-        C numbers; None where vLLM has none, as TRL passes them on.
+    among them. None where vLLM has no number, as TRL passes it on.
 
     Raises:
         ImageError: If a placeholder was sampled all the same.

@@ -41,7 +41,6 @@ class Server:
     """One vLLM server.
 
     Attributes:
-        url: Its address.
         running: Requests that it has not answered.
         lost_at: When it could not be reached (`time.monotonic`); None while it can.
         outdated: Whether it may lack weights that were sent.
@@ -84,12 +83,9 @@ class Answer:
 
 
 class Servers:
-    """Asks one or several vLLM servers; inside one event loop.
+    """Asks one or several vLLM servers, such as `http://gpu:8000`; inside one event loop.
 
     They get $VLLM_API_KEY, vLLM's `--api-key`, if it is set.
-
-    Args:
-        urls: Their addresses, such as `http://gpu:8000`.
     """
 
     def __init__(self, urls: tuple[str, ...]):

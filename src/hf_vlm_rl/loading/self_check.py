@@ -164,10 +164,8 @@ def _placed(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
 def stock_batch_effect(policy: Any) -> float:
     """How far the stock model's own logits of a row move when it is left-padded beside another one.
 
-    Some models are off by much: their log-probs of a rollout and of a training batch disagree then.
-
-    Returns:
-        The difference as a share of the largest logit; about 1e-6 in float32 is rounding.
+    It is a share of the largest logit; about 1e-6 in float32 is rounding. Some models are off by much: their
+    log-probs of a rollout and of a training batch disagree then.
     """
     native = policy.processing_class.native()
     rows = [(QUESTIONS[0], [noise(WIDE, 0)]), (QUESTIONS[1], [noise(WIDE, 2)])]

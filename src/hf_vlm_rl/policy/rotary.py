@@ -11,10 +11,8 @@ def steady_positions(config: Any) -> float:
     """The length of a batch from which on its rotary frequencies depend on the longest row.
 
     "dynamic" frequencies (InternLM2's) change with the largest position of a batch, "longrope" (Phi's) takes
-    others for longer batches. Both do so only beyond the length that the decoder was first trained on.
-
-    Returns:
-        A length in positions: all shorter batches have the same frequencies. Infinity if all batches have.
+    others for longer batches. Both do so only beyond the length that the decoder was first trained on. All
+    shorter batches have the same frequencies; infinity if all batches have.
     """
     parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]

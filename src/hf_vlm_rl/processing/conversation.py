@@ -26,10 +26,8 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
 
     Strings become text blocks. An image moves to the key `image` of its block, as a dict with its options if
     it has any; None fields, which Arrow adds, are dropped. A block without an image keeps its options. A
-    video moves to the key `video`; an image block that holds a video becomes a video block.
-
-    Returns:
-        The conversations, and whether `conversation` was a batch.
+    video moves to the key `video`; an image block that holds a video becomes a video block. The second value
+    says whether `conversation` was a batch.
 
     Raises:
         DataError: If it is no list of messages, each with a role and with a text or blocks.

@@ -60,11 +60,8 @@ def call_on_ids(
     """Run the native `__call__` on the images of B rows whose text is tokenized already.
 
     `tickets` are those of each row's images, in the order of their placeholders; `input_ids` (B, T) are
-    padded, with clean placeholders, and `mask` (B, T) is 0 at padding.
-
-    Returns:
-        Its outputs without ids and mask: tensors of all images, padded as the processor pads them, and token
-        types.
+    padded, with clean placeholders, and `mask` (B, T) is 0 at padding. Gives its outputs without ids and
+    mask: tensors of all images, padded as the processor pads them, and token types.
 
     Raises:
         ImageError: If the images have different options, or the processor refuses them in one batch.

@@ -25,10 +25,7 @@ def native_tensors(
     """The arguments that the stock forward takes with the ids of rows with images.
 
     `input_ids` (B, T) have placeholders and no tickets; the model has seen `cached` tokens of each row
-    before.
-
-    Returns:
-        Pixels, grids, token types of the native processor, on the ids' device, floats in the model's dtype.
+    before. The tensors are on the ids' device, floats in the model's dtype.
 
     Raises:
         ImageError: If the native processor refuses the batch, or images come behind a key-value cache.

@@ -26,8 +26,7 @@ def below(name: str, paths: Sequence[str]) -> bool:
 def part_of(name: str, family: VLMFamily) -> Part:
     """The part that a parameter belongs to, by its name in `named_parameters()`, the head excepted.
 
-    Returns:
-        "projector" also for parameters outside all parts: LLaVA-NeXT's separator between rows of tiles.
+    "projector" also for parameters outside all parts: LLaVA-NeXT's separator between rows of tiles.
     """
     if below(name, family.projector):  # before the tower, because Qwen's projector is inside it
         return "projector"

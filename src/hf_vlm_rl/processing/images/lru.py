@@ -57,8 +57,7 @@ class ByteBoundedCache(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> Value:
         """Keep a value, and drop the least recently used ones beyond the bound.
 
-        Returns:
-            The value that the key has now: an older one stays in place of `value`.
+        Returns the value that the key has now: an older one stays in place of `value`.
         """
         size = self._size_of(value)
         with self._lock:

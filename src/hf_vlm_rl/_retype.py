@@ -36,11 +36,9 @@ class Retyped:
 
 
 def retype(obj: Any, mixin: type[M]) -> M:
-    """Make `obj` an instance of `mixin` as well. A no-op if it is one already.
+    """Make `obj` an instance of `mixin`, a `Retyped` subclass, as well. A no-op if it is one already.
 
-    Args:
-        obj: Any instance whose class allows assigning `__class__`.
-        mixin: A `Retyped` subclass; its methods take precedence over those of the stock class.
+    The methods of `mixin` take precedence over those of the stock class.
     """
     if not isinstance(obj, mixin):
         obj.__class__ = retyped_class(type(obj), mixin)  # type: ignore[arg-type]  # classes have hashes
@@ -51,10 +49,7 @@ def overriding(stock: Callable) -> Callable[[Callable], Callable]:
     """Decorator for a method that overrides `stock` and gets all arguments by name.
 
     Arguments that the installed transformers has renamed go on under their new names. The result keeps the
-    signature of `stock`, which trainers and `generate` inspect.
-
-    Args:
-        stock: The method of the stock class. The decorated function takes (self, kwargs).
+    signature of `stock`, which trainers and `generate` inspect. The decorated function takes (self, kwargs).
     """
     signature = inspect.signature(stock)
     names = list(signature.parameters)[1:]

@@ -89,11 +89,11 @@ class Worker(queue.Queue):
         """Of the whole vocabulary behind each token, in a forward of the sample by itself."""
         base, training = self.policy.base_model, self.policy.training
         self.policy.eval()
-        report, base._report = base._report, Report()
+        report, base.report = base.report, Report()
         with torch.no_grad(), torch.autocast("cpu", torch.bfloat16, enabled=self.autocast):
             states = base(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state
             logits = self.policy.get_output_embeddings()(states)[0].float()
-        base._report = report
+        base.report = report
         self.policy.train(training)
         return logits.log_softmax(-1)
 

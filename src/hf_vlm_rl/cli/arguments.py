@@ -70,7 +70,7 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="default: an accelerator if there is one")
 
 
-def device_name(given: str | None) -> str:
+def device_name(name: str | None) -> str:
     """The device that `--device` names; without it an accelerator if there is one, else the CPU.
 
     Raises:
@@ -78,15 +78,15 @@ def device_name(given: str | None) -> str:
     """
     import torch
 
-    if given is None:
+    if name is None:
         return str(torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "cpu")
     try:
-        if torch.device(given).type == "meta":
+        if torch.device(name).type == "meta":
             raise RuntimeError("tensors there have no values")
-        torch.empty(0, device=given)
+        torch.empty(0, device=name)
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise ValueError(f"Got --device {given}: {str(error).splitlines()[0]}") from error
-    return given
+        raise ValueError(f"Got --device {name}: {str(error).splitlines()[0]}") from error
+    return name
 
 
 def hub_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -28,5 +28,5 @@ def run(options: argparse.Namespace) -> None:
     if not disk.root.is_dir():
         raise FileNotFoundError(f"Got {disk.root}, which is no directory. Expected an ImageStore's.")
     cleaned = disk.clean(options.older_than)
-    kept = f"; {cleaned.refused} of other users stay" if cleaned.refused else ""
-    print(f"{disk.root}: {cleaned.files} files removed, {cleaned.nbytes / 1e6:.1f} MB{kept}")  # noqa: T201
+    others = f"; {cleaned.refused} of other users stay" if cleaned.refused else ""
+    print(f"{disk.root}: {cleaned.files} files removed, {cleaned.nbytes / 1e6:.1f} MB{others}")  # noqa: T201

@@ -48,8 +48,8 @@ def run(options: argparse.Namespace) -> None:
 
         from .check import facts
 
-        found = facts(options.model, Image.new("RGB", (448, 448)), hub_arguments(options))
-        model = [(name, fact) for name, fact in found if name in FACTS]
+        all_facts = facts(options.model, Image.new("RGB", (448, 448)), hub_arguments(options))
+        model = [(name, fact) for name, fact in all_facts if name in FACTS]
     lines = [*versions(), *nearest_set(), *trainers(), *devices(), *model]
     for name, value in lines:
         print(f"{name + ':':<18}{value}")  # noqa: T201
@@ -58,8 +58,8 @@ def run(options: argparse.Namespace) -> None:
 def versions() -> Iterator[tuple[str, str]]:
     """Pairs of a package and its version, where it is installed."""
     for package in ("hf-vlm-rl", *(each.name for each in required("hf-vlm-rl")), *OPTIONAL):
-        if found := installed(package):
-            yield package, found
+        if version := installed(package):
+            yield package, version
     yield "python", platform.python_version()
     yield "system", platform.platform()
 
@@ -68,8 +68,8 @@ def trainers() -> Iterator[tuple[str, str]]:
     """Pairs that say whether TRL's trainers can be imported here; if not, why, and what mends it."""
     done = subprocess.run([sys.executable, "-c", IMPORT], capture_output=True, text=True, check=False)
     last = done.stdout.strip().rpartition("\n")[2].replace(str(Path.home()), "~")
-    said = re.sub(r"[/~]\S*[/\\]", "", last) or f"status {done.returncode}"  # no paths
-    yield "TRL's trainers", f"cannot be imported: {said}" if done.returncode else "can be imported"
+    reason = re.sub(r"[/~]\S*[/\\]", "", last) or f"status {done.returncode}"  # no paths
+    yield "TRL's trainers", f"cannot be imported: {reason}" if done.returncode else "can be imported"
     for error, (why, command) in KNOWN.items():
         if done.returncode and error in done.stdout:
             yield from (("why", why), ("to mend it", command))

@@ -50,5 +50,5 @@ def installed(package: str) -> str | None:
 
 def _others(asked: list[Requirement]) -> list[Requirement]:
     """Those that the installed version does not fit, and those of which none is installed."""
-    found = [(each, installed(each.name)) for each in asked]
-    return [each for each, has in found if not has or not each.specifier.contains(has, prereleases=True)]
+    versions = [(each, installed(each.name)) for each in asked]
+    return [each for each, has in versions if not has or not each.specifier.contains(has, prereleases=True)]

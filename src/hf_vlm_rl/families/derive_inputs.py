@@ -57,7 +57,7 @@ def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> di
         "needs_image": _needs_image(processor),
         "native_inputs": native_inputs,
         "packs": not native_inputs
-        and _packs(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
+        and _joins(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),
         **_videos(backbone, processor, types, native_inputs),
     }
@@ -179,7 +179,7 @@ def _needs_image(processor: Any) -> bool:
     return False
 
 
-def _packs(backbone: Any, one: Mapping[str, Any], other: Mapping[str, Any], both: Mapping[str, Any]) -> bool:
+def _joins(backbone: Any, one: Mapping[str, Any], other: Mapping[str, Any], both: Mapping[str, Any]) -> bool:
     """Whether two images of one size, in two rows, are what each gives by itself, one behind the other."""
     arguments = inspect.signature(getattr(backbone, FEATURES)).parameters
     for name in arguments.keys() & both.keys():

@@ -25,10 +25,7 @@ FAMILIES: dict[str, VLMFamily] = {
             note="Any resolution; 3-D positions.",
         ),
         VLMFamily(
-            "qwen2_5_vl",
-            counts_by_size=True,
-            boxes=BoxFormat(None),
-            note="Any resolution; 3-D positions.",
+            "qwen2_5_vl", counts_by_size=True, boxes=BoxFormat(None), note="Any resolution; 3-D positions."
         ),
         VLMFamily(
             "qwen3_vl",
@@ -37,9 +34,7 @@ FAMILIES: dict[str, VLMFamily] = {
             note="Any resolution; 3-D positions; features enter several decoder layers.",
         ),
         VLMFamily(
-            "gemma3",
-            counts_by_size=True,
-            note="Image tokens attend to each other in both directions.",
+            "gemma3", counts_by_size=True, note="Image tokens attend to each other in both directions."
         ),
         VLMFamily("llava", counts_by_size=True, note="One fixed-size picture per image."),
         VLMFamily("llava_next", counts_by_size=True, note="Any-resolution tiles."),

@@ -43,14 +43,7 @@ def is_uncut(sampling: Mapping[str, Any], placeholder_ids: Sequence[int] = ()) -
 def check_close(
     row: int, images: int, own: Sequence[float], sampled: Sequence[float | None], in_float32: bool
 ) -> None:
-    """Compare C log-probs of a policy with those that vLLM gave, where it gave one.
-
-    Args:
-        row: Whose they are, for the message.
-        images: How many the prompt has, for the message.
-        own: The policy's.
-        sampled: vLLM's.
-        in_float32: Whether both compute in float32.
+    """Compare C log-probs of a policy (`own`) with those that vLLM gave (`sampled`), where it gave one.
 
     Raises:
         UnsupportedModelError: If they are another model's, or another prompt's.

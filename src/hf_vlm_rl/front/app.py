@@ -25,6 +25,7 @@ from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.images.lru import ByteBoundedCache
 from .agreement import is_uncut
 from .ask import RefusedError, ask, checked, content_part
+from .paths import ALL, ONE, paused
 from .prompts import EnginePrompt
 from .requests import Request, completions, logprobs_of_sampled, read_request
 from .servers import Answer, Servers, ServersLostError
@@ -36,29 +37,6 @@ BODY_BYTES = 64 << 20
 # Encoded images that were sent and may be sent again.
 PARTS_BYTES = 256 << 20
 
-# What trainers of TRL ask one server.
-ONE = ("/health", "/server_info", "/v1/models", "/version")
-# Steps of sending weights, as `Servers.everywhere` knows them.
-STEPS = {
-    "/start_weight_update": "begin",
-    "/update_weights": "part",
-    "/finish_weight_update": "end",
-    "/v1/load_lora_adapter": "whole",
-}
-# Behind these, what a server knows of images may be of older weights.
-STALE = ("/finish_weight_update", "/v1/load_lora_adapter", "/reset_prefix_cache")
-# These are for servers that have no request half answered.
-IDLE = ("/start_weight_update", "/update_weights", "/finish_weight_update", "/reset_prefix_cache")
-# What they ask all servers.
-ALL = (
-    *STALE,
-    "/pause",
-    "/reset_encoder_cache",
-    "/resume",
-    "/start_weight_update",
-    "/update_weights",
-    "/v1/unload_lora_adapter",
-)
 JSON = {"Content-Type": "application/json"}
 
 # Compares C log-probs of vLLM with the policy's own: row, prompt, completion, log-probs, temperature, and the
@@ -213,16 +191,17 @@ class Front:
 
     async def _relay(self, request: web.Request, content: bytes) -> web.Response:
         path, params = request.path, dict(request.query)
+        command = ALL[path]
         if path == "/pause":
-            params, self._frozen = _paused(params)
+            params, self._frozen = paused(params)
         elif path == "/resume":
             self._frozen = False
-        elif self._frozen and path in IDLE:
+        elif self._frozen and command.idle:
             checked(await self._everywhere("POST", "/pause", params={"mode": "wait"}), "/pause")
             self._frozen = False
-        given = {"params": params, "data": content, "headers": JSON}
-        answer = await self._everywhere("POST", path, weights=STEPS.get(path), **given)
-        if answer.status == 200 and path in STALE:
+        passed = {"params": params, "data": content, "headers": JSON}
+        answer = await self._everywhere("POST", path, weights=command.step, **passed)
+        if answer.status == 200 and command.stale:
             reset = await self._everywhere("POST", "/reset_encoder_cache")
             if reset.status != 200:
                 raise RefusedError(
@@ -234,9 +213,9 @@ class Front:
                 self._new_weights, self._due = True, dict.fromkeys(self._due, self._compare is not None)
         return _relayed(answer)
 
-    async def _everywhere(self, method: str, path: str, **given: Any) -> Answer:
+    async def _everywhere(self, method: str, path: str, **options: Any) -> Answer:
         """One answer for those of all servers: the first that is not 200, if there is one."""
-        answers = await self._servers.everywhere(method, path, **given)
+        answers = await self._servers.everywhere(method, path, **options)
         return max(answers, key=lambda answer: answer.status != 200)
 
     async def _world_size(self, request: web.Request) -> web.Response:
@@ -270,20 +249,8 @@ class Front:
         await asyncio.to_thread(self._thread.shutdown)  # a comparison is a forward of the policy
         await self._servers.close()
 
-    async def _threaded(self, function: Callable, *given: Any) -> Any:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
-
-
-def _paused(params: dict[str, str]) -> tuple[dict[str, str], bool]:
-    """How to ask servers for a pause, and whether it leaves requests half answered.
-
-    With mode "keep" vLLM drops keys and values and begins its requests anew. But its workers got no pixels of
-    images that its prefix cache had when a request began: vLLM 0.30 to 0.32 ends there. So the front lets it
-    keep the keys, which is right if an adapter comes: no request has its name yet. Before other weights come,
-    the front has vLLM finish what it began.
-    """
-    frozen = params.get("mode") == "keep"
-    return (params | {"clear_cache": "false"} if frozen else params), frozen
+    async def _threaded(self, function: Callable, *arguments: Any) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
 
 
 def _brings(request: web.Request, token: str) -> bool:
@@ -295,8 +262,8 @@ def _brings(request: web.Request, token: str) -> bool:
             value = aiohttp.BasicAuth.decode(header).password
         except ValueError:
             return False
-    given = value.encode(errors="surrogateescape")
-    return kind.lower() in ("basic", "bearer") and hmac.compare_digest(given, token.encode())
+    password = value.encode(errors="surrogateescape")
+    return kind.lower() in ("basic", "bearer") and hmac.compare_digest(password, token.encode())
 
 
 async def _json(request: web.Request) -> Any:

@@ -44,14 +44,8 @@ async def ask(
 ) -> dict[str, Any]:
     """What vLLM answers to a prompt, which it saw as the policy does, and as `url` the server that did.
 
-    Args:
-        servers: vLLM's.
-        processing: The policy's.
-        row: The prompt's index, for messages.
-        prompt: It.
-        parts: Its images, as `content_part` gives them.
-        model: What the server calls the model.
-        sampling: Arguments of vLLM's `SamplingParams`.
+    `parts` are the prompt's images, as `content_part` gives them; `sampling` has arguments of vLLM's
+    `SamplingParams`.
 
     Raises:
         ImageError: If vLLM saw another prompt.
@@ -72,18 +66,19 @@ async def ask(
     if answer.status >= 500 or _failed(answer.json()):
         # While weights are sent, vLLM may forget an image between its processing and its first step.
         answer = await servers.ask("POST", PATH, but=answer.url, json=body)
-    said = checked(answer, f"{PATH} for row {row}")
-    if _failed(said):
+    content = checked(answer, f"{PATH} for row {row}")
+    if _failed(content):
         raise RefusedError(
             f"vLLM at {answer.url} ended a completion of row {row} by an error of its own.", 500
         )
-    check_same_prompt(processing, prompt, said.get("prompt_token_ids"), row)
-    return {**said, "url": answer.url, "choices": sorted(said["choices"], key=lambda choice: choice["index"])}
+    check_same_prompt(processing, prompt, content.get("prompt_token_ids"), row)
+    choices = sorted(content["choices"], key=lambda choice: choice["index"])
+    return {**content, "url": answer.url, "choices": choices}
 
 
-def _failed(said: Any) -> bool:
+def _failed(body: Any) -> bool:
     """Whether vLLM ended a completion by an error, which it answers with 200."""
-    choices = said.get("choices") if isinstance(said, dict) else None
+    choices = body.get("choices") if isinstance(body, dict) else None
     return any(choice.get("finish_reason") == "error" for choice in choices or ())
 
 
@@ -93,9 +88,9 @@ def checked(answer: Answer, path: str) -> Any:
     Raises:
         RefusedError: If the server refused, or its answer is none.
     """
-    said = answer.json()
-    if answer.status == 200 and said is not None:
-        return said
+    body = answer.json()
+    if answer.status == 200 and body is not None:
+        return body
     hint = " Expected vLLM 0.28 or newer; from 0.30 on, start it with --enable-scale-out."
     raise RefusedError(
         f"vLLM at {answer.url} answered {answer.status} to {path}: "

@@ -20,7 +20,7 @@ BIAS = -100.0
 NOTHING = -9998.0
 
 
-def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any]) -> dict[str, Any]:
+def sampling_arguments(placeholder_ids: Sequence[int], sampling: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of vLLM's `SamplingParams` that forbid placeholders and ask for their log-probs.
 
     A `logit_bias` that the user gives is kept.
@@ -28,20 +28,20 @@ def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any])
     Raises:
         ValueError: If the user asks for several log-probs a token, or `logit_bias` has no numbers.
     """
-    if given.get("logprobs") or given.get("logprob_token_ids"):
+    if sampling.get("logprobs") or sampling.get("logprob_token_ids"):
         raise ValueError(
-            f"generation_kwargs asks vLLM for log-probs: {dict(given)}. vllm_rollout asks for those of the "
-            "placeholders, and vLLM takes one request. Remove logprobs and logprob_token_ids."
+            f"generation_kwargs asks vLLM for log-probs: {dict(sampling)}. vllm_rollout asks for those of "
+            "the placeholders, and vLLM takes one request. Remove logprobs and logprob_token_ids."
         )
     try:
-        bias = {int(token): float(value) for token, value in (given.get("logit_bias") or {}).items()}
+        bias = {int(token): float(value) for token, value in (sampling.get("logit_bias") or {}).items()}
     except (AttributeError, OverflowError, TypeError, ValueError) as error:
-        raise ValueError(f"Got logit_bias={given['logit_bias']!r}. Expected ids with numbers.") from error
+        raise ValueError(f"Got logit_bias={sampling['logit_bias']!r}. Expected ids with numbers.") from error
     # A server counts the sampled token among those it was asked for, and leaves the last of these out.
     last = next(token for token in itertools.count() if token not in placeholder_ids)
     asked = [*placeholder_ids, last]
     return {
-        **given,
+        **sampling,
         "logit_bias": bias | dict.fromkeys(placeholder_ids, BIAS),
         "logprob_token_ids": asked,
         "logprobs": len(asked),  # vLLM wants both to agree
@@ -51,12 +51,12 @@ def sampling_arguments(placeholder_ids: Sequence[int], given: Mapping[str, Any])
 @contextmanager
 def never_sampled(engine: Any, placeholder_ids: Sequence[int]) -> Iterator[None]:
     """Let TRL's `VLLMGeneration` ask vLLM with `sampling_arguments`, for the length of a block."""
-    given = engine.generation_kwargs
-    engine.generation_kwargs = sampling_arguments(placeholder_ids, given)
+    before = engine.generation_kwargs
+    engine.generation_kwargs = sampling_arguments(placeholder_ids, before)
     try:
         yield
     finally:
-        engine.generation_kwargs = given
+        engine.generation_kwargs = before
 
 
 def sampled_logprobs(
@@ -71,10 +71,7 @@ def sampled_logprobs(
 
     Each of C sampled tokens has several log-probs, of the distribution that was sampled from: logits, with
     the bias of `placeholder_ids`, divided by `temperature`. `tokens` says whose they are; the sampled one is
-    among them.
-
-    Returns:
-        C numbers; None where vLLM has none, as TRL passes them on.
+    among them. None where vLLM has no number, as TRL passes it on.
 
     Raises:
         ImageError: If a placeholder was sampled all the same.

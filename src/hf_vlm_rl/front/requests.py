@@ -56,11 +56,8 @@ class Request:
 def read_request(tokenizer: IdsTokenizer, body: Any, longest: int | None, compared: bool = False) -> Request:
     """Read the body of a request, and all of its tickets.
 
-    Args:
-        tokenizer: Of the policy that the prompts are for.
-        body: Its JSON. Prompts are ids or texts, one or several.
-        longest: The most tokens of prompt and completion; None if it is not known.
-        compared: Whether vLLM has to give log-probs, asked for or not.
+    Prompts are ids or texts, one or several. `longest` is the most tokens of prompt and completion;
+    `compared`: vLLM has to give log-probs, asked for or not.
 
     Raises:
         ImageError: If an image cannot be sent.
@@ -89,8 +86,8 @@ def read_request(tokenizer: IdsTokenizer, body: Any, longest: int | None, compar
         )
     ids = _rows(tokenizer, body)
     prompts = [read_prompt(tokenizer, row, row_ids) for row, row_ids in enumerate(ids)]
-    given = {name: value for name, value in body.items() if name in SAMPLING}
-    sampling = sampling_arguments(tokenizer.processing_class.state.never_sampled, DEFAULTS | given)
+    settings = {name: value for name, value in body.items() if name in SAMPLING}
+    sampling = sampling_arguments(tokenizer.processing_class.state.never_sampled, DEFAULTS | settings)
     if "logprobs" not in body and not compared:
         sampling = {name: sampling[name] for name in sampling if not name.startswith("logprob")}
     for row, prompt in enumerate(prompts):
@@ -120,14 +117,9 @@ def _rows(tokenizer: IdsTokenizer, body: Mapping[str, Any]) -> list[list[int]]:
 def completions(
     request: Request, tokenizer: IdsTokenizer, answers: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """The answer to a request: B * n choices, those of a prompt side by side.
+    """The answer to a request of B prompts: B * n choices, those of a prompt side by side.
 
     Log-probs are of the whole vocabulary, placeholders included.
-
-    Args:
-        request: Of B prompts.
-        tokenizer: Of the policy.
-        answers: vLLM's to each prompt.
 
     Raises:
         ImageError: If a placeholder was sampled.
@@ -136,8 +128,8 @@ def completions(
     choices, used = list[dict](), 0
     for row, answer in enumerate(answers):
         for choice in answer["choices"]:
-            made = _choice(request, tokenizer, row, choice)
-            choices.append({**made, "index": len(choices), "prompt_logprobs": answer.get("prompt_logprobs")})
+            item = _choice(request, tokenizer, row, choice)
+            choices.append({**item, "index": len(choices), "prompt_logprobs": answer.get("prompt_logprobs")})
             used += len(choice["token_ids"])
     prompt_tokens = sum(len(prompt.ids) for prompt in request.prompts)
     return {
@@ -172,30 +164,24 @@ def _choice(request: Request, tokenizer: IdsTokenizer, row: int, choice: Mapping
         last = len(text) - len(stock.decode(ids[:-1], skip_special_tokens=skip))
         text, stop = _cut(text, last, body)
     stop = choice.get("stop_reason") or stop
-    made = {"text": text, "logprobs": None, "finish_reason": choice.get("finish_reason"), "stop_reason": stop}
+    item = {"text": text, "logprobs": None, "finish_reason": choice.get("finish_reason"), "stop_reason": stop}
     if body.get("return_token_ids"):
-        made |= {"token_ids": ids, "prompt_token_ids": request.ids[row]}
+        item |= {"token_ids": ids, "prompt_token_ids": request.ids[row]}
     if "logprobs" in body:
         sampled = logprobs_of_sampled(request, tokenizer, row, choice)
         as_ids = body.get("return_tokens_as_token_ids")
         names = [f"token_id:{token}" if as_ids else stock.decode([token]) for token in ids]
-        made["logprobs"] = {
+        item["logprobs"] = {
             "tokens": names,
             "token_logprobs": sampled,
             "top_logprobs": [{name: value} for name, value in zip(names, sampled, strict=True)],
             "text_offset": [],
         }
-    return made
+    return item
 
 
 def _cut(text: str, last: int, body: Mapping[str, Any]) -> tuple[str, str | None]:
-    """A text up to the string of `stop` that ended it, and that string.
-
-    Args:
-        text: All that was decoded.
-        last: How many of its characters are of the last token.
-        body: The request's.
-    """
+    """A text, whose last token has `last` characters, up to the `stop` that ended it; and that string."""
     stops = body.get("stop") or []
     for stop in [stops] if isinstance(stops, str) else stops:
         place = text.find(stop, max(0, len(text) + 1 - last - len(stop)))

@@ -41,7 +41,6 @@ class Server:
     """One vLLM server.
 
     Attributes:
-        url: Its address.
         running: Requests that it has not answered.
         lost_at: When it could not be reached (`time.monotonic`); None while it can.
         outdated: Whether it may lack weights that were sent.
@@ -84,12 +83,9 @@ class Answer:
 
 
 class Servers:
-    """Asks one or several vLLM servers; inside one event loop.
+    """Asks one or several vLLM servers, such as `http://gpu:8000`; inside one event loop.
 
     They get $VLLM_API_KEY, vLLM's `--api-key`, if it is set.
-
-    Args:
-        urls: Their addresses, such as `http://gpu:8000`.
     """
 
     def __init__(self, urls: tuple[str, ...]):
@@ -107,14 +103,10 @@ class Servers:
         """End all connections."""
         await self._session.close()
 
-    async def ask(self, method: str, path: str, but: str | None = None, **given: Any) -> Answer:
+    async def ask(self, method: str, path: str, but: str | None = None, **options: Any) -> Answer:
         """Ask the least busy server; another one, or the same once more, if the connection is lost meanwhile.
 
-        Args:
-            method: Of HTTP.
-            path: Of the endpoint.
-            but: The address of a server that is asked only if there is no other.
-            **given: What aiohttp takes besides.
+        The server at the address `but` is asked only if there is no other.
 
         Raises:
             ServersLostError: If none can be reached.
@@ -123,7 +115,7 @@ class Servers:
             server = await self._least_busy(but)
             server.running += 1
             try:
-                answer = await self._watched(server, method, path, **given)
+                answer = await self._watched(server, method, path, **options)
             except aiohttp.ClientError as error:
                 self._lose(server, error)
             else:
@@ -140,16 +132,12 @@ class Servers:
         path: str,
         bodies: Mapping[str, Any] | None = None,
         weights: str | None = None,
-        **given: Any,
+        **options: Any,
     ) -> list[Answer]:
         """Ask every server that can be reached, at once.
 
-        Args:
-            method: Of HTTP.
-            path: Of the endpoint.
-            bodies: Another body for each address, as JSON.
-            weights: Which step of sending weights it is: "begin", "part", "end", or "whole", all in one.
-            **given: What aiohttp takes besides.
+        `bodies` has another JSON body for each address. `weights` is a step of sending weights: "begin",
+        "part", "end", or "whole", all in one.
 
         Raises:
             ServersLostError: If none can be reached.
@@ -158,15 +146,15 @@ class Servers:
         async def one(server: Server) -> Answer | None:
             body = {"json": bodies[server.url]} if bodies else {}
             try:
-                answer = await self._watched(server, method, path, **given, **body)
+                answer = await self._watched(server, method, path, **options, **body)
             except aiohttp.ClientError as error:
                 self._lose(server, error)
                 return None
             server.lost_at = None
             return answer
 
-        found = await asyncio.gather(*map(one, self.all))
-        answers = [answer for answer in found if answer is not None]
+        replies = await asyncio.gather(*map(one, self.all))
+        answers = [answer for answer in replies if answer is not None]
         if weights:
             await self._note_weights(weights, {answer.url for answer in answers if answer.status == 200})
         if not answers:
@@ -241,13 +229,13 @@ class Servers:
         server.lost_at = None
         logger.warning("The vLLM server %s answers again.", server.url)
 
-    async def _watched(self, server: Server, method: str, path: str, **given: Any) -> Answer:
+    async def _watched(self, server: Server, method: str, path: str, **options: Any) -> Answer:
         """The answer of a server that is well as long as it takes.
 
         Raises:
             aiohttp.ClientError: If the connection is lost, or if it does not answer `/health` any more.
         """
-        request = asyncio.create_task(self._request(server, method, path, **given))
+        request = asyncio.create_task(self._request(server, method, path, **options))
         try:
             while not (await asyncio.wait({request}, timeout=WATCH))[0]:
                 bounds = aiohttp.ClientTimeout(sock_connect=5.0, sock_read=WATCH)
@@ -264,13 +252,13 @@ class Servers:
 
     async def _config(self, server: Server) -> dict[str, Any]:
         asked = {"params": {"config_format": "json"}, "timeout": SHORT}
-        said = (await self._request(server, "GET", "/server_info", **asked)).json()
-        config = said.get("vllm_config") if isinstance(said, dict) else None
+        info = (await self._request(server, "GET", "/server_info", **asked)).json()
+        config = info.get("vllm_config") if isinstance(info, dict) else None
         return config if isinstance(config, dict) else {}
 
-    async def _request(self, server: Server, method: str, path: str, **given: Any) -> Answer:
+    async def _request(self, server: Server, method: str, path: str, **options: Any) -> Answer:
         async with self._session.request(
-            method, server.url + path, allow_redirects=False, **given
+            method, server.url + path, allow_redirects=False, **options
         ) as response:
             return Answer(server.url, response.status, await response.read(), response.content_type)
 

@@ -28,14 +28,8 @@ def serving(
 ) -> Iterator[str]:
     """Let a front answer trainers until the block ends; gives its address.
 
-    Args:
-        tokenizer: `policy.tokenizer`.
-        servers: Addresses of `vllm serve`, such as `http://gpu:8000`; they share the requests.
-        compare: Compares log-probs with the policy's own; see `Front`.
-        compare_every: How often, in requests.
-        host: Where to listen. Other machines can only ask with a `token`.
-        port: Where to listen; 0: any that is free.
-        token: What requests must bring. TRL's clients bring it in an address: `http://any:TOKEN@host:port`.
+    `compare` is that of `Front`. With port 0, the front listens at any port that is free. `token` is what
+    requests must bring; TRL's clients bring it in an address: `http://any:TOKEN@host:port`.
 
     Raises:
         ImportError: If aiohttp is not installed.

@@ -20,8 +20,8 @@ RANKS = re.compile(rb"(?:[A-Za-z0-9+/]+=* \d+\s*)+")  # tiktoken: tokens in base
 def read_checked(path: Path, folder: Path) -> tuple[str, Any]:
     """Read a file that is to be published, and refuse what should not be published under its name.
 
-    Returns:
-        Its text, and its value if it is JSON, else None. Of safetensors files: metadata and names of tensors.
+    Gives its text, and its value if it is JSON, else None. Of safetensors files: metadata and names of
+    tensors.
 
     Raises:
         ValueError: If the file or a directory on the way to it is a link, which would publish something

@@ -200,8 +200,8 @@ def _card(folder: Path, card: Any, base: BaseFacts, anew: bool) -> AdapterCardDa
         content.facts = CardFacts(base, adapter_facts(folder), versions=versions(("hf-vlm-rl", "peft")))
     else:
         facts = known.filled()
-        kept = dataclasses.replace(base, stock=facts.base.stock, quantization=facts.base.quantization)
-        content.facts = dataclasses.replace(facts, base=kept)
+        merged = dataclasses.replace(base, stock=facts.base.stock, quantization=facts.base.quantization)
+        content.facts = dataclasses.replace(facts, base=merged)
     return content
 
 

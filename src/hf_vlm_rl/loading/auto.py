@@ -3,36 +3,26 @@
 import difflib
 import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, ProcessorMixin
 
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
-from ..families.registry import is_built_in, register_family
-from ..policy.policy import VLMPolicy, make_policy
+from ..families.registry import register_family
+from ..policy.policy import VLMPolicy
 from ..policy.sharing.settings import Mode
-from ..processing.chat_template import end_of_turn
+from ..processing.chat_template import end_turns
 from ..processing.ids.tokenizer import IdsTokenizer
-from ..processing.images.bounds import check_bounds, image_options, with_options
 from ..processing.images.store import ImageStore
 from ..processing.make import make_processing_class
-from ..processing.tokenizer import VLMTokenizer
-from .adapters import check_processor, find_adapter, load_on_base
+from .adapters import find_adapter, load_on_base
 from .checkpoint import read_checkpoint
 from .formats import reader_of
-from .location import HUB_ARGUMENTS, file_arguments, loaded_commit, read_config
-from .quantization import decoder_only, finish_quantised
-from .self_check import check_family
-from .stock import (
-    chat_class,
-    complete_family,
-    load_complete,
-    load_config,
-    load_processor,
-    skeleton,
-)
+from .location import HUB_ARGUMENTS, file_arguments
+from .policy import finish, load_policy, make_processing
+from .stock import chat_class, complete_family
 
 # Those of transformers that people mistype.
 OF_TRANSFORMERS = ("dtype", "attn_implementation", "device_map", "quantization_config")
@@ -125,7 +115,7 @@ class AutoVLMPolicy:
             "max_tiles": max_tiles,
         }
         load = functools.partial(
-            _load,
+            load_policy,
             options=options,
             image_store=image_store,
             sharing=sharing,
@@ -188,14 +178,14 @@ class AutoVLMPolicy:
             base = adapter.config.base_model_name_or_path
             raise UnsupportedModelError(f"{source!r} is an adapter. Expected its base, {base!r}.")
         read = read_checkpoint(source, hub)
-        made = _processing_class(read.processor, read.config, options, image_store, native_inputs)
+        processing_class = make_processing(read.processor, read.config, options, image_store, native_inputs)
         if reader_of(read.stored["model_type"]) is None:  # originals stop at the tokenizer's eos alone
             try:
                 generation = GenerationConfig.from_pretrained(source, **file_arguments(hub))
             except OSError:  # there is no such file
                 generation = GenerationConfig.from_model_config(dict(read.stored))
-            _end_turns(made, generation)
-        return made.as_tokenizer()
+            end_turns(processing_class, generation)
+        return processing_class.as_tokenizer()
 
     @classmethod
     def from_config(
@@ -240,91 +230,9 @@ class AutoVLMPolicy:
             return model
         family = complete_family(model, processor, native_inputs)
         processing_class = make_processing_class(processor, model.config, family, image_store)
-        return _finish(model, processing_class)
+        return finish(model, processing_class)
 
     @staticmethod
     def register_family(family: VLMFamily, exist_ok: bool = False) -> None:
         """Add a family for this process; see `hf_vlm_rl.register_family`."""
         register_family(family, exist_ok)
-
-
-def _load(
-    source: str,
-    hub: Mapping[str, Any],
-    *,
-    options: Mapping[str, int | None],
-    image_store: ImageStore | None,
-    sharing: Mode,
-    native_inputs: bool | None,
-    allow_missing: Sequence[str],
-    kwargs: Mapping[str, Any],
-    processor_at: tuple[str, Mapping[str, Any]] | None = None,
-) -> VLMPolicy:
-    """Load a checkpoint as a policy; its processor from `processor_at` (source, Hub arguments), if set."""
-    located = file_arguments(hub)
-    config_dict = read_config(source, located)
-    original = reader_of(config_dict["model_type"])
-    kwargs = dict(kwargs)
-    config = kwargs.pop("config", None)
-    if original:
-        checkpoint = original.open_checkpoint(source, config_dict, located)
-        config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model
-    else:
-        if config is None:
-            config = load_config(config_dict, source, hub)
-        load = functools.partial(load_complete, source, hub, allow_missing)
-        # Not for original formats: the copy of their processor that an adapter has resizes images otherwise.
-        processor = load_processor(*(processor_at or (source, hub)))
-        if processor_at is not None:
-            check_processor(processor, config, processor_at[0], source)
-    processing_class = _processing_class(processor, config, options, image_store, native_inputs)
-    family = processing_class.state.family
-    model = load(config=config, **decoder_only(kwargs, family))
-    finish_quantised(model, family)
-    if os.path.isdir(source):  # adapters record it, and are loaded from other working directories
-        model.name_or_path = model.config.name_or_path = os.path.abspath(source)
-    model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
-    return _finish(model, processing_class, sharing)
-
-
-def _processing_class(
-    processor: Any,
-    config: PreTrainedConfig,
-    options: Mapping[str, int | None],
-    image_store: ImageStore | None,
-    native_inputs: bool | None,
-) -> VLMTokenizer:
-    family = complete_family(skeleton(config), processor, native_inputs)
-    if native_options := image_options(family, options):
-        processor.image_processor = with_options(processor.image_processor, native_options)
-    check_bounds(processor.image_processor, family, options)
-    return make_processing_class(processor, config, family, image_store)
-
-
-def _end_turns(processing_class: VLMTokenizer, generation: GenerationConfig) -> list[int]:
-    """Let the token that ends a turn be the eos, if generation stops there; returns where it stops."""
-    stops = generation.eos_token_id
-    stops = [] if stops is None else [stops] if isinstance(stops, int) else list(stops)
-    turn = end_of_turn(processing_class)
-    if turn is not None and turn in stops and turn != processing_class.eos_token_id:
-        processing_class.set_training_eos(turn)
-    return stops
-
-
-def _finish(
-    model: PreTrainedModel,
-    processing_class: VLMTokenizer,
-    sharing: Mode = "auto",
-) -> VLMPolicy:
-    generation = model.generation_config
-    if generation.pad_token_id is None:
-        generation.pad_token_id = processing_class.pad_token_id
-    stops = _end_turns(processing_class, generation)
-    if processing_class.eos_token_id not in stops:
-        # The tokenizer's eos ends an answer; without it, generation runs on.
-        stops.append(processing_class.eos_token_id)
-        generation.eos_token_id = stops if len(stops) > 1 else stops[0]
-    policy = make_policy(model, processing_class, sharing)
-    if not is_built_in(policy.family.model_type) and policy.device.type != "meta":
-        check_family(policy)
-    return policy

@@ -14,9 +14,7 @@ LAYERS = ("num_hidden_layers", "num_layers", "n_layers", "depth")
 def damage_named(source: str, errors: type[Exception] = Exception) -> Iterator[None]:
     """A context for reading a checkpoint's files, and for making a model without values of its config.
 
-    Args:
-        source: The checkpoint, for messages.
-        errors: What is taken for damage. `ImportError`, `OSError` and `ValueError`, such as ours, pass.
+    `errors` are taken for damage; `ImportError`, `OSError` and `ValueError`, such as ours, pass.
 
     Raises:
         CheckpointError: In the place of such an error.

@@ -47,10 +47,6 @@ def check_location(source: str, located: Mapping[str, Any] | None = None) -> Non
     No request is made for a name that cannot be an id. Where a folder of this machine is probably meant, the
     Hub is asked once whether it has such a model.
 
-    Args:
-        source: Directory or Hub id.
-        located: Those of `HUB_ARGUMENTS` that say where a file is.
-
     Raises:
         CheckpointError: If there is no such directory, and no such model on the Hub.
     """
@@ -88,13 +84,7 @@ def folder_hint(source: str) -> tuple[bool, str]:
 
 
 def hub_has(source: str, repo_type: str, token: str | bool | None = None) -> bool:
-    """Ask the Hub once, for five seconds at most, whether it has a repository; no connection counts as no.
-
-    Args:
-        source: Its id.
-        repo_type: "model" or "dataset".
-        token: As everywhere in huggingface_hub.
-    """
+    """Ask the Hub once, for five seconds at most, whether it has a repository; no connection counts as no."""
     try:
         HfApi().repo_info(source, repo_type=repo_type, token=token, timeout=5)
     except (RepositoryNotFoundError, HFValidationError, OfflineModeIsEnabled) as error:

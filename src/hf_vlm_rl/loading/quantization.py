@@ -16,11 +16,8 @@ from ..policy.trained.experts import fused_experts, kinds
 def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_head") -> dict[str, Any]:
     """Arguments of `from_pretrained` under which bitsandbytes quantises the decoder and nothing else.
 
-    Args:
-        kwargs: The arguments. A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules`
-            stays as the user wrote it, and so does every other quantisation.
-        family: The model's family.
-        head: Name of the model's head.
+    A `BitsAndBytesConfig` (or its dict) that lists `llm_int8_skip_modules` stays as the user wrote it, and so
+    does every other quantisation.
 
     Returns:
         A copy of the arguments, with a copy of the config. `dtype` defaults to the config's
@@ -46,7 +43,7 @@ def decoder_only(kwargs: Mapping[str, Any], family: VLMFamily, head: str = "lm_h
 def finish_quantised(model: nn.Module, family: VLMFamily) -> None:
     """Let a model that bitsandbytes may have quantised always compute as in training.
 
-    On CPUs with AVX512-BF16, bitsandbytes repacks 4-bit weights at the first forward in eval mode for a
+    On CPUs with AVX512-BF16, bitsandbytes rearranges 4-bit weights at the first forward in eval mode for a
     kernel without gradients, which it then uses in training, too. This switches that kernel off.
 
     Warns:

@@ -66,17 +66,17 @@ def _settings(config: Any) -> dict[str, Any]:
     """Arguments for `AutoVLMPolicy` from the config that led here: the caller's became its attributes."""
     if config is None:
         return {}
-    given = copy.deepcopy(config)
-    if reads_tries(given._attn_implementation):  # a tower has no trie, and the policy needs none
-        given._attn_implementation = None
+    stock_config = copy.deepcopy(config)
+    if reads_tries(stock_config._attn_implementation):  # a tower has no trie, and the policy needs none
+        stock_config._attn_implementation = None
     stock = type(config).__base__
     if stock is PreTrainedConfig:  # of an original format, whose own config comes from its converter
-        chosen = given._attn_implementation
+        chosen = stock_config._attn_implementation
         return {} if chosen is None else {"attn_implementation": chosen}
-    given.__class__ = stock
-    given.architectures = [name for name in given.architectures if name != ARCHITECTURE]
-    vars(given).pop("auto_map", None)
-    return {"config": given}
+    stock_config.__class__ = stock
+    stock_config.architectures = [name for name in stock_config.architectures if name != ARCHITECTURE]
+    vars(stock_config).pop("auto_map", None)
+    return {"config": stock_config}
 
 
 def _policy_config(stock: Any) -> type:

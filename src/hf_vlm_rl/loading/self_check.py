@@ -61,7 +61,7 @@ def check_family(policy: Any) -> None:
     if known is not None:
         backbone.sharing.refusal, backbone.sharing.unpacked = known["not_shared"], known["not_packed"]
         if not known["packs"]:
-            policy.processing_class.state.pack_no_images()
+            policy.processing_class.state.encode_one_by_one()
         policy.processing_class.state.videos.refusal = known["no_videos"]
         return
     if any(hasattr(parameter, "ds_id") for parameter in policy.parameters()):  # partitioned by ZeRO-3
@@ -124,9 +124,9 @@ def _differences(
         yield f"{clause}: the ids", torch.inf, 0.0
         return
     whole, allowed = _is_small(policy), TOLERANCE.get(policy.dtype, TOLERANCE_HALF)
-    found, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
-    for name in sorted(found.keys() | expected.keys() if only is None else only & {*found, *expected}):
-        difference = _difference(found.get(name), expected.get(name), stock["attention_mask"].bool())
+    computed, expected = _arguments(policy, ours, whole), _arguments(policy, _stock(policy, stock), whole)
+    for name in sorted(computed.keys() | expected.keys() if only is None else only & {*computed, *expected}):
+        difference = _difference(computed.get(name), expected.get(name), stock["attention_mask"].bool())
         yield f"{clause}: {name}", difference, allowed
 
 
@@ -164,10 +164,8 @@ def _placed(policy: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
 def stock_batch_effect(policy: Any) -> float:
     """How far the stock model's own logits of a row move when it is left-padded beside another one.
 
-    Some models are off by much: their log-probs of a rollout and of a training batch disagree then.
-
-    Returns:
-        The difference as a share of the largest logit; about 1e-6 in float32 is rounding.
+    It is a share of the largest logit; about 1e-6 in float32 is rounding. Some models are off by much: their
+    log-probs of a rollout and of a training batch disagree then.
     """
     native = policy.processing_class.native()
     rows = [(QUESTIONS[0], [noise(WIDE, 0)]), (QUESTIONS[1], [noise(WIDE, 2)])]
@@ -271,9 +269,9 @@ def _watched(policy: Any, arrived: dict[str, Any], whole: bool) -> Iterator[None
         handle.remove()
 
 
-def _difference(found: Any, expected: Any, mask: torch.Tensor) -> float:
+def _difference(computed: Any, expected: Any, mask: torch.Tensor) -> float:
     """How far two arguments are apart, as a share of the largest value; padding aside."""
-    pairs = [list(tensors_in(found)), list(tensors_in(expected))]
+    pairs = [list(tensors_in(computed)), list(tensors_in(expected))]
     if [tensor.shape for tensor in pairs[0]] != [tensor.shape for tensor in pairs[1]]:
         return torch.inf
     worst = 0.0

@@ -95,13 +95,10 @@ def config_class(model_type: str, source: str) -> type[PreTrainedConfig]:
 
 
 def load_config(stored: Mapping[str, Any], source: str, hub: Mapping[str, Any]) -> PreTrainedConfig:
-    """The config of a vision-language model.
+    """The config of a vision-language model, from its config.json.
 
-    Args:
-        stored: Its config.json. A type that transformers knows is loaded by transformers' own classes, also
-            where the checkpoint brings code.
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
+    A type that transformers knows is loaded by transformers' own classes, also where the checkpoint brings
+    code.
 
     Raises:
         UnsupportedModelError: As `config_class` and `load_remote_config`.
@@ -132,12 +129,7 @@ def load_complete(
 ) -> PreTrainedModel:
     """The stock model of a checkpoint, all of whose weights are in its files.
 
-    Args:
-        source: Hub id or directory.
-        hub: `HUB_ARGUMENTS`.
-        allow_missing: Names of weights that may start at random, or of modules with such weights.
-        config: Of the model.
-        **kwargs: As for `from_pretrained`.
+    `allow_missing` has names of weights that may start at random, or of modules with such weights.
 
     Raises:
         CheckpointError: If another weight is missing.
@@ -185,10 +177,7 @@ def skeleton(config: PreTrainedConfig) -> PreTrainedModel:
 def complete_family(model: PreTrainedModel, processor: Any, native_inputs: bool | None = None) -> VLMFamily:
     """The registered family of a model; what that leaves open is derived from the model and its processor.
 
-    Args:
-        model: The stock model; its weights are not used.
-        processor: Its native processor, or the processing class that was made of it.
-        native_inputs: `VLMFamily.native_inputs`; None: as the family or the model says.
+    `native_inputs` is that of `VLMFamily`; None: as the family or the model says.
 
     Raises:
         UnsupportedModelError: If something that is left open cannot be derived, or `processor` is no

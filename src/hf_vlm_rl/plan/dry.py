@@ -25,11 +25,7 @@ SINGLE = frozenset([*_NORMS, *_SUMS, "pow", "__pow__", "rsqrt", "exp", "log"])
 # Integers that would be made on the meta device.
 FACTORIES = frozenset(["arange", "zeros", "ones", "full", "tensor", "as_tensor"])
 
-_INDEXING = (
-    torch.ops.aten.index.Tensor,
-    torch.ops.aten.index_put.default,
-    torch.ops.aten.index_put_.default,
-)
+_INDEXING = (torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.index_put_.default)
 
 
 @contextlib.contextmanager
@@ -102,11 +98,7 @@ def _positions(indices: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
 
 
 class Kernels(TorchFunctionMode):
-    """Fused attention and autocast, as a GPU runs them.
-
-    Args:
-        autocast: Dtype of the autocast that the trainer runs the model in, if any.
-    """
+    """Fused attention and autocast, as a GPU runs them; `autocast` is the dtype of the trainer's, if any."""
 
     def __init__(self, autocast: torch.dtype | None):
         super().__init__()

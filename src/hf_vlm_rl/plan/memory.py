@@ -11,13 +11,11 @@ from tqdm.auto import tqdm
 
 from ..loading.checkpoint import Checkpoint
 from ..loading.meta import policy_on_meta
-from ..processing.images.store import ImageStore
+from ..processing.images.store import GIB, ImageStore
 from .dry import Kernels
 from .settings import Run, Settings
 from .step import Rollout, make_prompt, rollout_bytes, update_bytes
 from .weights import optimizer_bytes, parameter_counts, quantised_layers, trained, weight_bytes
-
-GIB = 1 << 30
 
 # CUDA's context, its kernels and cuBLAS' workspaces: about 0.5 GiB on Ampere and Hopper.
 CONTEXT = int(0.75 * GIB)

@@ -18,7 +18,7 @@ BLOCK, SCALES, TABLES = 64, 256, 4 * (16 + 256 + 1)
 def parameter_counts(model: nn.Module, language: str) -> tuple[int, int | None]:
     """How many parameters a model has, and how many of them a token meets.
 
-    The model has no adapters, and its weights are not packed. `language` is as in `VLMFamily`.
+    The model has no adapters, and its weights are not quantised. `language` is as in `VLMFamily`.
 
     Returns:
         All, tied ones once; and those without the experts that are not chosen for a token. The vision tower

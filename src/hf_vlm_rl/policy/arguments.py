@@ -108,13 +108,7 @@ def says_something(value: Any) -> bool:
 def require_known(
     kwargs: Mapping[str, Any], known: Collection[str], whoever: str, lasting: bool = False
 ) -> None:
-    """Refuse arguments whose names are not known.
-
-    Args:
-        kwargs: The arguments.
-        known: The names that are.
-        whoever: The beginning of the reason, before the name: "the caller passes".
-        lasting: Whether every call will have the argument.
+    """Refuse arguments whose names are not known; the reason begins with `whoever`, "the caller passes".
 
     Raises:
         Refused: If an unknown one is neither None nor False.
@@ -125,11 +119,7 @@ def require_known(
 
 
 def require_rows(kwargs: Mapping[str, Any], rows: int) -> None:
-    """Refuse a decoding step if rows cannot be left out of its arguments.
-
-    Args:
-        kwargs: The arguments of the policy's forward.
-        rows: B.
+    """Refuse a decoding step of B = `rows` rows if rows cannot be left out of its arguments.
 
     Raises:
         Refused: If one of them is unknown, or has another shape than its row in the table says.
@@ -142,12 +132,7 @@ def require_rows(kwargs: Mapping[str, Any], rows: int) -> None:
 
 
 def choose_rows(kwargs: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
-    """The arguments of a decoding step for some of its rows.
-
-    Args:
-        kwargs: The arguments for all B rows, which `require_rows` has accepted.
-        rows: (b,) numbers of the chosen rows.
-    """
+    """The arguments of a decoding step, accepted by `require_rows`, for the rows of these (b,) numbers."""
     return {name: _choose(name, value, rows) for name, value in kwargs.items()}
 
 

@@ -32,7 +32,7 @@ from .sharing.settings import Mode, SharingSettings
 from .sharing.share import plan, require_one_prompt_once, require_packable
 from .transfer import on_host
 from .trie import Trie, trie_of
-from .unpadded_rows import Packed, lay_apart, lay_together, packed
+from .unpadded_rows import Joined, joined_rows, lay_apart, lay_together
 
 
 class _Carried:
@@ -76,13 +76,13 @@ class VLMBackbone(Retyped, _StockModel):
     """
 
     _vlm: _Carried
-    _features: FeatureCache
-    _sharing: SharingSettings
-    _report: Report
-    _verdicts: Verdicts
+    feature_cache: FeatureCache  # features of images, kept while the tower that made them does not change
+    fields_read: frozenset[str]  # fields that the stock forward reads from ready image features
+    report: Report  # what was computed once, and every reason why not
+    sharing: SharingSettings  # whether rows of this backbone may share the prefixes that they begin with
+    verdicts: Verdicts  # of comparing the fast paths of this backbone's decoder with stock
     _watch: ImageWatch
     _decoder: str
-    _read: frozenset[str]
     _known: frozenset[str]
     _rope_deltas: _OfThread
 
@@ -92,10 +92,10 @@ class VLMBackbone(Retyped, _StockModel):
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             check_arguments(self, self._known, kwargs)
             self._watch.see(self, kwargs)
-            joined: Packed | Trie | None = trie_of(kwargs)
+            joined: Joined | Trie | None = trie_of(kwargs)
             if joined is None and tickets_inside(self, kwargs):
                 check_labels(self, kwargs["input_ids"])
-                joined = packed(kwargs)
+                joined = joined_rows(kwargs)
             if joined is not None:
                 kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id, vision_arguments(self))
             kwargs, rows = resolve(self, kwargs)
@@ -127,15 +127,15 @@ class VLMBackbone(Retyped, _StockModel):
             self.refuse_to_share(refused)
             return None
         rows, columns = layout.shape
-        self._report.count(tokens=rows * columns, tokens_computed=layout.computed)
-        self._report.reach("levels", layout.levels)
+        self.report.count(tokens=rows * columns, tokens_computed=layout.computed)
+        self.report.reach("levels", layout.levels)
         return output
 
     def refuse_to_share(self, refused: Refused) -> None:
         """Note why stock computes a forward; after a lasting reason, stock computes all further forwards."""
-        self._report.refuse("not_shared", refused)
+        self.report.refuse("not_shared", refused)
         if refused.lasting:
-            self._sharing.unpacked = str(refused)
+            self.sharing.unpacked = str(refused)
 
     def carry(
         self,
@@ -148,11 +148,11 @@ class VLMBackbone(Retyped, _StockModel):
         """Take what this backbone needs beyond the stock one; `make_backbone` calls it once."""
         self._vlm = _Carried(processing_class)
         self._decoder = decoder
-        self._read = read
+        self.fields_read = read
         self._known = known
-        self._features = FeatureCache()
-        self._sharing = sharing
-        self._report, self._verdicts = Report(), Verdicts()
+        self.feature_cache = FeatureCache()
+        self.sharing = sharing
+        self.report, self.verdicts = Report(), Verdicts()
         self._watch = ImageWatch()
         # Only models that count positions in three dimensions have it.
         if "rope_deltas" in vars(self):
@@ -160,8 +160,8 @@ class VLMBackbone(Retyped, _StockModel):
 
     def renew(self) -> None:
         """Forget what forwards so far left behind: features, positions and counts."""
-        self._features, self._watch = FeatureCache(self._features.limit_bytes), ImageWatch()
-        self._report = Report()
+        self.feature_cache, self._watch = FeatureCache(self.feature_cache.limit_bytes), ImageWatch()
+        self.report = Report()
         if "_rope_deltas" in vars(self):
             self._rope_deltas = _OfThread(None)
 
@@ -183,11 +183,6 @@ class VLMBackbone(Retyped, _StockModel):
         return self._vlm.processing_class
 
     @property
-    def fields_read(self) -> frozenset[str]:
-        """Names of the fields that the stock forward reads from ready image features."""
-        return self._read
-
-    @property
     def decoder(self) -> nn.Module:
         """The text decoder; the backbone itself where it has no other."""
         return self.get_submodule(self._decoder)
@@ -201,26 +196,6 @@ class VLMBackbone(Retyped, _StockModel):
     def family(self) -> VLMFamily:
         """The row that describes this kind of model."""
         return self.processing_class.state.family
-
-    @property
-    def feature_cache(self) -> FeatureCache:
-        """Features of images, kept while the tower that made them does not change."""
-        return self._features
-
-    @property
-    def sharing(self) -> SharingSettings:
-        """Settings: whether rows of this backbone may share the prefixes that they begin with."""
-        return self._sharing
-
-    @property
-    def report(self) -> Report:
-        """What was computed once, and every reason why not."""
-        return self._report
-
-    @property
-    def verdicts(self) -> Verdicts:
-        """Results of comparing the fast paths of this backbone's decoder with stock."""
-        return self._verdicts
 
 
 def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> Any:

@@ -14,11 +14,7 @@ PATIENCE = 8
 
 
 class ImageWatch:
-    """Counts the batches that a backbone trains on before its first image; one per backbone.
-
-    Attributes:
-        batches: Batches of training without an image so far; None once there was one, or the warning came.
-    """
+    """Counts the `batches` that a backbone trains on before its first image; None once there was one."""
 
     def __init__(self) -> None:
         self.batches: int | None = 0
@@ -27,10 +23,8 @@ class ImageWatch:
     def see(self, backbone: Any, kwargs: Mapping[str, Any]) -> None:
         """Check the trainer that calls; warn once if the first `PATIENCE` batches of training have no image.
 
-        Args:
-            backbone: A policy's backbone, or that of a value or reward model.
-            kwargs: The arguments of its forward, as they came. A forward counts in training mode, with
-                gradients and with `input_ids`; embeddings do not tell whether there are images in them.
+        `kwargs` are the arguments of a backbone's forward, as they came. A forward counts in training mode,
+        with gradients and with `input_ids`; embeddings do not tell whether there are images in them.
 
         Raises:
             ImageError: If the calling trainer has images and gives the model none of them, or has the

@@ -20,16 +20,18 @@ def takes_places(forward: Callable[..., Any]) -> bool:
 
 
 def kept_by_place(kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none.
-
-    Args:
-        kwargs: The arguments of a policy's forward.
-    """
-    kept, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
+    """Changes of a forward's arguments: `logits_to_keep` as indices, if it is a number of tokens; or none."""
+    number, ids = kwargs.get("logits_to_keep"), kwargs.get("input_ids")
     # With a single row or a single token, the slice is a matrix already.
-    if type(kept) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:
+    if type(number) is not int or not isinstance(ids, torch.Tensor) or ids.ndim != 2 or len(ids) < 2:
         return {}
     columns = ids.shape[1]
-    if not 1 < kept < columns:
+    if not 1 < number < columns:
         return {}
-    return {"logits_to_keep": torch.arange(columns - kept, columns, device=ids.device)}
+    return {"logits_to_keep": torch.arange(columns - number, columns, device=ids.device)}
+
+
+def logits_of(output: Any) -> torch.Tensor:
+    """The logits of a forward's output, which may be a tuple."""
+    parts = output if isinstance(output, tuple) else (output.logits,)
+    return next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)

@@ -38,11 +38,8 @@ OF_ANY_MODEL = frozenset(
 def known_arguments(model: Any, backbone: Any, decoder: Any, video_features: str) -> frozenset[str]:
     """Names of the arguments that the forward of a stock backbone may get.
 
-    Args:
-        model: The model with its head, which may hand on arguments that it reads itself (Gemma 4: labels).
-        backbone: The multimodal backbone.
-        decoder: Its text decoder.
-        video_features: Name of the backbone's method that makes features of videos, if it has one.
+    The model may hand on arguments that it reads itself (Gemma 4: labels). `video_features` is the name of
+    the backbone's method that makes features of videos, if it has one.
     """
     # Models without videos lack the second.
     readers = [getattr(backbone, name, None) for name in (FEATURES, video_features)]

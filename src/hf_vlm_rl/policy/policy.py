@@ -7,7 +7,6 @@ computes exactly what the bare model computes.
 """
 
 import functools
-from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,11 @@ from .generate.agreement import SHARED_CACHE, STEP
 from .generate.finished import keeping_rows, running_batch, sample
 from .generate.prefill import prefill_once
 from .generate.processors import NeverSample
-from .images.image_tokens import IGNORED, NEVER, labels_answered, make_certain, read_images, unlabelled
+from .images.image_tokens import forbid, from_padding, labels_answered, make_certain, read_images, unlabelled
 from .images.inputs import generating, inside_generate, model_inputs
 from .images.locate import cached_tokens, drafting, has_pixels, locate, tickets_inside
 from .images.spare_types import without_spare_types
-from .kept_logits import kept_by_place, takes_places
+from .kept_logits import kept_by_place, logits_of, takes_places
 from .ranks import is_sharded, launched_ranks
 from .report import Refused
 from .serving import serve
@@ -107,7 +106,7 @@ class VLMPolicy(Retyped, _StockModel):
                 never = never or prompts or torch.is_inference_mode_enabled()
                 if kwargs.get("labels") is not None:
                     kwargs["labels"] = unlabelled(kwargs["labels"], ids, places)
-            padding_reason = PREDICTED_FROM_PADDING if _padding_predicts(kwargs) else None
+            padding_reason = PREDICTED_FROM_PADDING if from_padding(kwargs) else None
             # Steps of `generate` set no context variable: that would break torch's graph of a step.
             with (
                 forbidden(padding_reason) if padding_reason else nullcontext(),
@@ -116,9 +115,9 @@ class VLMPolicy(Retyped, _StockModel):
                 output = stock.forward(self, **kwargs)
             # A class with a `generate` of its own may drop our `NeverSample` (Janus, transformers 5.23).
             if never:
-                self._without_placeholders(_logits(output))
+                forbid(logits_of(output), self.placeholder_ids)
             if places is not None and not prompts:
-                make_certain(_logits(output), ids, places, kwargs.get("logits_to_keep"))
+                make_certain(logits_of(output), ids, places, kwargs.get("logits_to_keep"))
             return output
 
         return {"generate": generate, "forward": forward, "_sample": _sample}
@@ -237,17 +236,6 @@ class VLMPolicy(Retyped, _StockModel):
                 )
         return super().generate_batch(inputs, *args, **kwargs)
 
-    def _without_placeholders(self, logits: torch.Tensor) -> None:
-        """Make the logits (B, L, V) of placeholders so low that they have no probability, in place.
-
-        Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
-        which never samples placeholders; this makes both the same distribution. A batch in which no
-        row has a ticket cannot be told from plain text and is left as it is.
-        """
-        for token in self.placeholder_ids:
-            if token < logits.shape[-1]:
-                logits[..., token] = NEVER  # in place: it is the largest tensor of a step
-
     @torch.no_grad()
     def _generate_with_images(self, generate: Any, kwargs: dict[str, Any]) -> Any:
         inputs = kwargs.pop("inputs", None)
@@ -287,28 +275,8 @@ class VLMPolicy(Retyped, _StockModel):
         return output
 
 
-def _logits(output: Any) -> torch.Tensor:
-    """The logits of a forward's output, which may be a tuple."""
-    parts = output if isinstance(output, tuple) else (output.logits,)
-    return next(part for part in parts if isinstance(part, torch.Tensor) and part.ndim == 3)
-
-
-def _padding_predicts(kwargs: Mapping[str, Any]) -> bool:
-    """Whether the loss of a forward holds a token that is predicted from a position of padding."""
-    labels, mask = kwargs.get("labels"), kwargs.get("attention_mask")
-    if labels is None or mask is None or mask.ndim != 2 or mask.shape != labels.shape:
-        return False
-    return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
-
-
 def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "auto") -> VLMPolicy:
-    """Re-type `model`, its backbone and its decoder in place.
-
-    Args:
-        model: A stock `...ForConditionalGeneration` model.
-        processing_class: From `processing.make.make_processing_class`, for the same checkpoint.
-        sharing: See `sharing.settings.SharingSettings`.
-    """
+    """Re-type a stock `...ForConditionalGeneration` model, its backbone and its decoder in place."""
     make_backbone(model, processing_class, sharing)
     policy = retype(model, VLMPolicy)
     if launched_ranks() > 1:

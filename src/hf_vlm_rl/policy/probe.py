@@ -72,8 +72,7 @@ class Check:
 class Verdicts:
     """Results of the checks of one decoder; each runs once for each setting. One per policy backbone.
 
-    Attributes:
-        only_shapes: The weights are on the meta device for good, as in `plan`: no numbers can differ.
+    With `only_shapes`, the weights are on the meta device for good, as in `plan`: no numbers can differ.
     """
 
     def __init__(self) -> None:
@@ -90,11 +89,8 @@ class Verdicts:
         """Compare a fast path with stock, once for each setting, and refuse it if they differ.
 
         Weights that are spread over ranks are not compared, as ranks would wait for each other. The result
-        from when they were whole holds for them: `make_policy` asks then.
-
-        Args:
-            check: The question.
-            decoder: The text decoder of a policy; its mode and gradients are left as they are.
+        from when they were whole holds for them: `make_policy` asks then. The decoder's mode and gradients
+        are left as they are.
 
         Raises:
             Refused: If the fast path differs from stock, or cannot be compared.
@@ -146,11 +142,8 @@ def ordinary_ids(decoder: Any, count: int) -> torch.Tensor:
     """(count,) different ids from the middle half of a decoder's vocabulary, on its device.
 
     The first and last ones are often bytes, special tokens or rows that were never trained. On these, trained
-    decoders may amplify a rounding error a thousand times as much as on words.
-
-    Args:
-        decoder: A text decoder whose vocabulary has at least 2 x count words.
-        count: Number of ids.
+    decoders may amplify a rounding error a thousand times as much as on words. The vocabulary needs 2 x count
+    words.
     """
     words = decoder.config.vocab_size
     return words // 4 + torch.arange(count, device=decoder.device) * (words // 2) // count

@@ -22,9 +22,7 @@ SAID: dict[Subject, str] = {
 class Refused(Exception):
     """A fast path must not be taken; nothing was computed, and stock computes instead.
 
-    Args:
-        reason: In words, as the report gives it.
-        lasting: True if every later call would be refused; False if the reason lies in this call's arguments.
+    `lasting` is True if every later call would be refused; False if the reason lies in this call's arguments.
     """
 
     def __init__(self, reason: str, lasting: bool = False):
@@ -33,11 +31,9 @@ class Refused(Exception):
 
 
 class Report:
-    """One per policy backbone. A deep copy begins with empty counts.
+    """One per policy backbone: numbers by name, and by subject the reasons why calls were refused, counted.
 
-    Attributes:
-        numbers: Name of a number to its value.
-        reasons: Subject to reason to the number of calls that were refused for it.
+    A deep copy begins with empty counts.
     """
 
     def __init__(self) -> None:

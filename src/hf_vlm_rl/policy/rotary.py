@@ -11,13 +11,8 @@ def steady_positions(config: Any) -> float:
     """The length of a batch from which on its rotary frequencies depend on the longest row.
 
     "dynamic" frequencies (InternLM2's) change with the largest position of a batch, "longrope" (Phi's) takes
-    others for longer batches. Both do so only beyond the length that the decoder was first trained on.
-
-    Args:
-        config: The text config.
-
-    Returns:
-        A length in positions: all shorter batches have the same frequencies. Infinity if all batches have.
+    others for longer batches. Both do so only beyond the length that the decoder was first trained on. All
+    shorter batches have the same frequencies; infinity if all batches have.
     """
     parameters = getattr(config, "rope_parameters", None) or {}  # decoders without rotary positions have none
     kinds = [parameters, *(value for value in parameters.values() if isinstance(value, Mapping))]
@@ -32,9 +27,7 @@ def steady_positions(config: Any) -> float:
 def require_steady(length: float, steady: float) -> None:
     """Refuse a batch whose rows would get other rotary frequencies in a shorter batch.
 
-    Args:
-        length: The largest position of the batch plus 1.
-        steady: What `steady_positions` returns.
+    `length` is the largest position of the batch plus 1, `steady` what `steady_positions` returns.
 
     Raises:
         Refused: If the batch is so long that its rotary frequencies depend on its longest row.

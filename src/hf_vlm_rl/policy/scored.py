@@ -17,14 +17,9 @@ def logprobs_of(
     completion: Sequence[int],
     temperature: float = 1.0,
 ) -> list[float]:
-    """Log-probs of a completion's C tokens behind a prompt, of logits divided by `temperature`.
+    """Log-probs of a completion's C tokens behind a prompt, of logits divided by `temperature`, above 0.
 
-    Args:
-        model: A policy, or what a trainer made of it.
-        ids: The prompt's, clean, with every image expanded.
-        carried: Each image's ticket, as `beside_ids.pack` takes it.
-        completion: C ids.
-        temperature: Above 0.
+    The prompt's ids are clean, with every image expanded; `carried` has each image's ticket.
     """
     device = next(model.parameters()).device
     inputs = {"input_ids": torch.tensor([[*ids, *completion]], device=device)}

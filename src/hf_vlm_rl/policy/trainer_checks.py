@@ -30,10 +30,7 @@ def check_weights() -> None:
 
 
 def check_processing_class(own: VLMTokenizer) -> bool:
-    """Refuse a calling trainer whose processing class is not the model's `own`.
-
-    Returns:
-        Whether a trainer calls; if so, its processing class is right and need not be checked again.
+    """Refuse a calling trainer whose processing class is not the model's `own`; returns whether one calls.
 
     Raises:
         ImageError: If the trainer's processing class writes other ids, or processes images otherwise.

@@ -40,16 +40,9 @@ def download(tensors: Sequence[torch.Tensor | None]) -> list[Any]:
 
 
 def on_host(function: Callable[..., tuple[torch.Tensor, ...]], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    """The tensors that a function of whole numbers returns, computed on the host.
+    """The tensors that a function of whole numbers returns, computed on the host and brought back.
 
     Stock counts positions in three dimensions by loops that read the device some nine times for each row.
-
-    Args:
-        function: It computes on the device of its arguments.
-        kwargs: Its arguments; tensors on one device.
-
-    Returns:
-        Its results, on that device.
     """
     names = [name for name, value in kwargs.items() if isinstance(value, torch.Tensor)]
     devices = {kwargs[name].device for name in names}

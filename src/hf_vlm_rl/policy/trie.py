@@ -21,9 +21,8 @@ from .arguments import TRIE, says_something
 class Trie:
     """Where the nodes of a trie stand in a padded batch of its paths.
 
-    Attributes:
-        paths: (S, L) the node of each token; -1 behind a row's last one.
-        places: (N,) a place of each node among the S * L tokens.
+    `paths` (S, L) has the node of each token, -1 behind a row's last one; `places` (N,), a place of each node
+    among the S * L tokens.
     """
 
     paths: torch.Tensor
@@ -41,23 +40,22 @@ class Trie:
 def trie_of(kwargs: Mapping[str, Any]) -> Trie | None:
     """The trie that a forward's one row holds; None if the caller has folded none.
 
-    Args:
-        kwargs: The arguments of the forward: `input_ids` and `position_ids` (1, N), with the depth of each
-            node; `tree_kv_index` (K,), from a root to the end of each segment (nodes up to a fork or a leaf),
-            and `tree_cu_seqlens_k`, where these paths begin and end in it.
+    It is in `input_ids` and `position_ids` (1, N), the depth of each node; `tree_kv_index` (K,), from a root
+    to the end of each segment (nodes up to a fork or a leaf); and `tree_cu_seqlens_k`, where these paths
+    begin and end in it.
 
     Raises:
         ValueError: If they are none of a trie.
     """
-    given = sorted(name for name in TRIE if says_something(kwargs.get(name)))
-    if not given:
+    arguments = sorted(name for name in TRIE if says_something(kwargs.get(name)))
+    if not arguments:
         return None
     names = ("input_ids", "position_ids", "tree_kv_index", "tree_cu_seqlens_k")
     values = [() if kwargs.get(name) is None else kwargs[name] for name in names]
     ids, depths, index, bounds = (torch.as_tensor(value).cpu().long() for value in values)
     if ids.shape != depths.shape or len(ids) != 1 or bounds.numel() < 2 or bounds[-1] != len(index):
         raise ValueError(
-            f"Got {given} for ids of shape {tuple(ids.shape)}. Expected {', '.join(names)}, one row."
+            f"Got {arguments} for ids of shape {tuple(ids.shape)}. Expected {', '.join(names)}, one row."
         )
     nodes = ids.numel()
     lengths = bounds.diff()
@@ -72,8 +70,8 @@ def trie_of(kwargs: Mapping[str, Any]) -> Trie | None:
     whole = bool((places < inside.numel()).all())
     if not whole or not torch.equal(depths[0, index], slots % inside.shape[1]):
         raise ValueError(
-            f"Got {given} of which some node is on no path, or on one where position_ids is not its depth. "
-            "Expected the tries of AsyncGRPOTrainer (TRL 1.16)."
+            f"Got {arguments} of which some node is on no path, or on one where position_ids is not its "
+            "depth. Expected the tries of AsyncGRPOTrainer (TRL 1.16)."
         )
     device = kwargs["input_ids"].device
     return Trie(paths.to(device), places.to(device))
@@ -91,8 +89,8 @@ def require_no_trie(kwargs: Mapping[str, Any]) -> None:
     Raises:
         TypeError: If there is one.
     """
-    if given := sorted(name for name in TRIE if says_something(kwargs.get(name))):
+    if arguments := sorted(name for name in TRIE if says_something(kwargs.get(name))):
         raise TypeError(
-            f"Got {given} for a forward with logits. Expected a forward of the backbone (policy.base_model), "
-            "as TRL's fused head makes it; or rows that are not folded."
+            f"Got {arguments} for a forward with logits. Expected a forward of the backbone "
+            "(policy.base_model), as TRL's fused head makes it; or rows that are not folded."
         )

@@ -19,13 +19,13 @@ from .trie import Trie
 # Arguments that tell attention kernels where the rows begin and end.
 LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
 # Outputs of a forward for each token besides the last hidden state: they are not joined again.
-UNPACKABLE = ("hidden_states", "attentions", "router_logits")
+PER_TOKEN = ("hidden_states", "attentions", "router_logits")
 # Arguments that may come along: they concern no single token of the joined rows.
 PASSED = ("logits_to_keep", "num_items_in_batch", "return_dict", "use_cache")
 
 
 @dataclass(frozen=True)
-class Packed:
+class Joined:
     """Where the tokens of joined rows stand in the padded batch.
 
     Attributes:
@@ -51,12 +51,11 @@ class Packed:
         return states[self.rows, self.places].unflatten(0, self.given)
 
 
-def packed(kwargs: Mapping[str, Any]) -> Packed | None:
+def joined_rows(kwargs: Mapping[str, Any]) -> Joined | None:
     """Where the joined rows of a forward stand in a padded batch; None if the trainer has joined none.
 
-    Args:
-        kwargs: The arguments of the forward. Its rows are joined ones if it has no mask, no cache, and
-            `position_ids` (B, T) that count from 0, again and again.
+    Its rows are joined ones if it has no mask, no cache, and `position_ids` (B, T) that count from 0, again
+    and again.
     """
     positions, input_ids = kwargs.get("position_ids"), kwargs.get("input_ids")
     others = (kwargs.get("attention_mask"), kwargs.get(CACHE))
@@ -69,19 +68,15 @@ def packed(kwargs: Mapping[str, Any]) -> Packed | None:
         return None
     rows, places = starts.flatten().long().cumsum(dim=0) - 1, positions.flatten()
     shape = (int(rows[-1]) + 1, int(places.max()) + 1)
-    return Packed(rows, places, shape, input_ids.shape)
+    return Joined(rows, places, shape, input_ids.shape)
 
 
 def lay_apart(
-    layout: Packed | Trie, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
+    layout: Joined | Trie, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
 ) -> dict[str, Any]:
     """The arguments of a forward for the padded batch.
 
-    Args:
-        layout: From `packed` or `trie_of`.
-        kwargs: The arguments for the joined rows.
-        pad_token_id: The id of the padding.
-        vision: Names of arguments that only say how images are encoded; stock's heads pass some on.
+    `vision` has names of arguments that only say how images are encoded; stock's heads pass some on.
 
     Raises:
         TicketError: If another argument comes along, or one asks for outputs that `lay_together` cannot join.
@@ -103,13 +98,13 @@ def lay_apart(
     return others | {"input_ids": ids, "attention_mask": mask, "use_cache": False}
 
 
-def lay_together(layout: Packed | Trie, output: Any) -> Any:
+def lay_together(layout: Joined | Trie, output: Any) -> Any:
     """The output of a forward of the padded batch, with its last hidden state joined to (B, T, H).
 
     Raises:
         TicketError: If it has something else for each token.
     """
-    per_token = [name for name in UNPACKABLE if output.get(name) is not None]
+    per_token = [name for name in PER_TOKEN if output.get(name) is not None]
     if per_token:
         raise TicketError(
             f"The forward of rows that are packed without padding returns {per_token} as well. Expected rows "

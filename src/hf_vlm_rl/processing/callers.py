@@ -58,29 +58,23 @@ def place_of(image: Any) -> str:
     return ""
 
 
-def server_setting(trainer: Any) -> str | None:
-    """The setting with which a trainer sends ids to a server; None if it sends none."""
-    # Inside its `__init__`, a trainer has no `args` yet; and not every trainer's have these settings.
-    args = vars(trainer).get("args")
-    return next((name for name in SERVERS if getattr(args, name, None)), None)
-
-
 def server_addresses(trainer: Any) -> dict[str, str | None]:
     """The settings with which a trainer sends ids elsewhere, and to which address; None: to no server."""
+    # Inside its `__init__`, a trainer has no `args` yet; and not every trainer's have these settings.
     args = vars(trainer).get("args")
     host, port = (getattr(args, f"vllm_server_{name}", None) for name in ("host", "port"))
     server = getattr(args, "vllm_server_base_url", None) or (f"http://{host}:{port}" if port else None)
-    found = {name: server for name in SERVERS if getattr(args, name, None)}
-    if "teacher_model_server_url" in found:
-        found["teacher_model_server_url"] = args.teacher_model_server_url
-    if "use_vllm" in found and getattr(args, "vllm_mode", "server") != "server":
-        found["use_vllm"] = None
+    addresses = {name: server for name in SERVERS if getattr(args, name, None)}
+    if "teacher_model_server_url" in addresses:
+        addresses["teacher_model_server_url"] = args.teacher_model_server_url
+    if "use_vllm" in addresses and getattr(args, "vllm_mode", "server") != "server":
+        addresses["use_vllm"] = None
     teachers = getattr(args, "teacher_server_urls", None) or {}
-    found |= {f"teacher_server_urls[{name!r}]": url for name, url in teachers.items()}
+    addresses |= {f"teacher_server_urls[{name!r}]": url for name, url in teachers.items()}
     # A trainer without `use_vllm` that has a server always asks it (AsyncGRPO, AsyncDistillation).
     if server is not None and not hasattr(args, "use_vllm"):
-        found["vllm_server_base_url"] = server
-    return found
+        addresses["vllm_server_base_url"] = server
+    return addresses
 
 
 def check_readers() -> None:
@@ -120,7 +114,8 @@ def check_rollout_function(processing: Any, conversations: Sequence[Sequence[Map
     trainer = calling_trainer()
     if trainer is None or getattr(trainer, "processing_class", processing) is not processing:
         return
-    server = server_setting(trainer)
+    args = vars(trainer).get("args")
+    server = next((name for name in SERVERS if getattr(args, name, None)), None)
     if server is None:
         check_readers()
         return

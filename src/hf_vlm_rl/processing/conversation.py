@@ -26,10 +26,8 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
 
     Strings become text blocks. An image moves to the key `image` of its block, as a dict with its options if
     it has any; None fields, which Arrow adds, are dropped. A block without an image keeps its options. A
-    video moves to the key `video`; an image block that holds a video becomes a video block.
-
-    Returns:
-        The conversations, and whether `conversation` was a batch.
+    video moves to the key `video`; an image block that holds a video becomes a video block. The second value
+    says whether `conversation` was a batch.
 
     Raises:
         DataError: If it is no list of messages, each with a role and with a text or blocks.
@@ -65,11 +63,11 @@ def check_no_placeholder(messages: Sequence[dict], placeholders: Sequence[str], 
             if message.get("role") in WRITTEN:
                 block |= {"text": escaped(text, placeholders)} if text else {}
                 continue
-            found = next((string for string in placeholders if string in text), None)
-            if found is not None:
+            placeholder = next((string for string in placeholders if string in text), None)
+            if placeholder is not None:
                 raise ImageError(
-                    f"the text contains {found!r}, this model's placeholder for an image. Give images as "
-                    '{"type": "image"} blocks or in an image column, and remove or rephrase the '
+                    f"the text contains {placeholder!r}, this model's placeholder for an image. Give images "
+                    'as {"type": "image"} blocks or in an image column, and remove or rephrase the '
                     "placeholder in the text.",
                     row,
                     f"message {position} ({message.get('role')})",

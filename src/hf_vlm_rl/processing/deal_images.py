@@ -17,17 +17,10 @@ from .videos.request import Video, VideoTicket, as_video, is_video
 def images_by_row(
     images: Any, rows: list[str], placeholder: str, video_placeholder: str | None = None
 ) -> list[list]:
-    """Assign images to rows of text.
+    """Assign images to B rows of text: a list for each row, with one image for each placeholder.
 
-    Args:
-        images: None, one image, a flat list in the order of the placeholders, or one list (or None)
-            per row.
-        rows: B texts.
-        placeholder: The string that stands for one image.
-        video_placeholder: The string that stands for one video, if `images` also holds the rows' videos.
-
-    Returns:
-        B lists of the caller's images, each with one image for each placeholder of its row.
+    `images` is None, one image, a flat list in the order of the placeholders, or one list (or None) per row;
+    with a video placeholder, videos of the rows are among them.
 
     Raises:
         ImageError: If numbers differ. The message names the row.
@@ -60,23 +53,15 @@ def images_by_row(
 
 
 def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list[list[Video]]:
-    """Assign videos to rows of text.
-
-    Args:
-        videos: None, or one list of videos (or None) for each row.
-        rows: B texts.
-        placeholder: The string that stands for one video; None if the model has none.
-
-    Returns:
-        B lists of videos, each with one video for each placeholder of its row.
+    """Assign videos, None or one list (or None) for each row, to B rows of text: one for each placeholder.
 
     Raises:
         ImageError: If numbers differ. The message names the row.
     """
-    given = [None] * len(rows) if videos is None else videos
-    if not is_image_list(given) or len(given) != len(rows):
+    entries = [None] * len(rows) if videos is None else videos
+    if not is_image_list(entries) or len(entries) != len(rows):
         raise ImageError(f"Got videos for other rows than the {len(rows)} of text. Pass a list for each row.")
-    by_row = [[as_video(video) for video in as_list(entry)] for entry in given]
+    by_row = [[as_video(video) for video in as_list(entry)] for entry in entries]
     for index, (row, own) in enumerate(zip(rows, by_row, strict=True)):
         count = row.count(placeholder) if placeholder else 0
         if len(own) != count and (own or videos is not None):
@@ -89,17 +74,9 @@ def videos_by_row(videos: Any, rows: list[str], placeholder: str | None) -> list
 
 
 def media_by_row(images: Any, videos: Any, rows: list[str], placeholder: str, taken: Videos) -> list[list]:
-    """Assign images and videos to rows of text.
+    """Assign images and videos to B rows of text: lists of images and `Video`s in the order of placeholders.
 
-    Args:
-        images: As for `images_by_row`; if `videos` is None, entries may be videos.
-        videos: As for `videos_by_row`.
-        rows: B texts.
-        placeholder: The string that stands for one image.
-        taken: Knows which string stands for one video, or why the model takes none.
-
-    Returns:
-        B lists in the order of the placeholders: the caller's images, and `Video`s.
+    Without `videos`, entries of `images` may be videos.
 
     Raises:
         ImageError: If numbers or kinds differ. The message names the row.
@@ -152,19 +129,14 @@ def load_row(
 ) -> list[PIL.Image.Image | VideoTicket]:
     """Decode the images and store the videos of one row; those of a large batch would be gigabytes.
 
-    Args:
-        media: The row's images, not decoded, and its videos.
-        row: The row's index, for messages.
-        options: The options that the text holds for each image; noted on it, with those of its dict.
-        load_rgb: Decodes an image.
-        store_video: Samples a video and gives its ticket.
+    `options` are those that the text holds for each image; noted on it, with those of its dict.
 
     Raises:
         ImageError: If one is unusable. The message names the row and the image.
     """
-    said = iter(options)
+    next_options = iter(options)
     return [
-        _load(item, row, index, {} if isinstance(item, Video) else next(said), load_rgb, store_video)
+        _load(item, row, index, {} if isinstance(item, Video) else next(next_options), load_rgb, store_video)
         for index, item in enumerate(media)
     ]
 

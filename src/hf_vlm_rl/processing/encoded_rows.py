@@ -18,24 +18,14 @@ CHECKSUM = "ids_checksum"
 
 @dataclass(frozen=True)
 class PromptRow:
-    """One row of `input_ids`.
-
-    Attributes:
-        note: What `encode_prompt` noted: columns, messages.
-        completion_ids: The tokens between the prompt and the next padding.
-    """
+    """One row of `input_ids`: what `encode_prompt` noted, and the tokens between prompt and next padding."""
 
     note: RowNote
     completion_ids: list[int]
 
 
 def read_rows(processing: Any, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> list[PromptRow]:
-    """Split rows of ids that begin with a prompt from `encode_prompt`.
-
-    Args:
-        processing: The processing class that encoded the prompts.
-        input_ids: (B, L), left-padded.
-        attention_mask: (B, L), 0 or False where padded.
+    """Split rows of ids (B, L), left-padded, that begin with a prompt from `encode_prompt`.
 
     Raises:
         TicketError: If a row's prompt is unknown, cut or damaged, or has padding inside it.
@@ -60,16 +50,16 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
             )
         end = len(clean) - processing.state.behind(clean) + note.tail
     else:
-        seen = [token for token, kept in zip(ids, mask, strict=True) if kept]
-        found = store.text_prompts.find(codec.salt, seen)
-        if found is None:
+        seen = [token for token, is_real in zip(ids, mask, strict=True) if is_real]
+        prompt = store.text_prompts.find(codec.salt, seen)
+        if prompt is None:
             raise TicketError(
                 f"Row {row}: it has no image and begins with no prompt that this processing class has "
                 "padded. Encode the data set with encode_prompt of policy.processing_class, keep all its "
                 "columns, collate it with processing_class.pad (DataCollatorWithPadding), and do not "
                 "truncate it."
             )
-        end, note = start + found[0], found[1]
+        end, note = start + prompt[0], prompt[1]
     if end > len(ids) or not all(mask[start:end]):
         raise TicketError(f"Row {row}: {_not_whole(processing)}")
     stop = next((place for place in range(end, len(ids)) if not mask[place]), len(ids))
@@ -77,13 +67,9 @@ def _read_row(processing: Any, row: int, ids: list[int], mask: list[bool]) -> Pr
 
 
 def check_prompts(processing: Any, input_ids: torch.Tensor, mask: Any, tails: Sequence[int | None]) -> None:
-    """Check prompts before completions are sampled for them.
+    """Check prompts (B, L), with clean placeholders, before completions are sampled for them.
 
-    Args:
-        processing: The processing class.
-        input_ids: (B, L) with clean placeholders.
-        mask: (B, L) attention mask, or None.
-        tails: Per row, the prompt tokens that must follow its last image; None if not known.
+    `tails` has the prompt tokens that must follow each row's last image; None if not known.
 
     Raises:
         TicketError: If a row is right-padded, has padding inside, or was truncated.
@@ -158,12 +144,12 @@ def checked(processing: Any, encoded: Any) -> Any:
             return encoded
         sums, ids = encoded[CHECKSUM], encoded["input_ids"]
         rows = [(sums, ids)] if isinstance(sums, int) else list(zip(sums, ids, strict=True))
-        kept: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
+        without_checksum: Any = {key: value for key, value in encoded.items() if key != CHECKSUM}
     else:
         rows = [(row.get(CHECKSUM), row["input_ids"]) for row in encoded]
         if all(checksum is None for checksum, _ in rows):
             return encoded
-        kept = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
+        without_checksum = [{key: value for key, value in row.items() if key != CHECKSUM} for row in encoded]
     for row, (checksum, ids) in enumerate(rows):
         if checksum is None:
             continue
@@ -177,7 +163,7 @@ def checked(processing: Any, encoded: Any) -> Any:
                 "processing class returned: it was truncated or edited, or encoded for another model. Encode "
                 "the data set again with policy.processing_class, without a length limit."
             )
-    return kept
+    return without_checksum
 
 
 def _is_own(processing: Any, ids: list[int], checksum: int) -> bool:

@@ -13,7 +13,7 @@ from .._scoped import scoped
 from ..compat import merged_arguments
 from ..errors import ImageError, UnsupportedModelError
 from .images.native_rgb import native_rgb
-from .images.options import native_options, note_options, noted_options, options_of
+from .images.options import check_options, native_options, note_options, noted_options, options_of
 from .images.processed import ProcessedImage
 from .images.read import load_rgb
 from .images.reference import as_list, is_image_list
@@ -66,9 +66,7 @@ class ImageTickets:
     def tickets_for_trainer(self, images: Any, images_kwargs: Mapping[str, Any]) -> dict[str, torch.Tensor]:
         """Tickets of images whose prompts are tokenized already, in the tensors that `__call__` returns.
 
-        Args:
-            images: One image, a list, or lists; in the order of their placeholders.
-            images_kwargs: Arguments of the native image processor.
+        `images` is one image, a list, or lists, in the order of their placeholders.
 
         Raises:
             ImageError: If an image is unusable.
@@ -226,3 +224,25 @@ class ImageTickets:
             defaults = merged_arguments(self, {})["images_kwargs"] if asked is None else asked
             self.state.images_defaults[settings] = defaults
         return dict(defaults)
+
+    def _check_options(self, row: int, options: list[dict]) -> None:
+        for index, each in enumerate(options):
+            try:
+                check_options(each, self.state.family, self.native_image_processor)
+            except ImageError as error:
+                raise ImageError(str(error), row, f"image {index}") from error
+
+    def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
+        expected = sum(self.processed(ticket).tokens for ticket in tickets)
+        count = sum(ids.count(placeholder) for placeholder in self.state.codec.placeholders)
+        if count != expected:
+            raise ImageError(
+                f"{count} image tokens where its {len(tickets)} images have {expected}. Either its text "
+                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
+                "max_length).",
+                row,
+            )
+        if not self.state.family.prefix_attention:
+            return [(ticket, None) for ticket in tickets]
+        tail = self.state.behind(ids) if tickets else 0
+        return [(ticket, tail) for ticket in tickets]

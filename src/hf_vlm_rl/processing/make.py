@@ -17,19 +17,12 @@ from .tokenizer import VLMTokenizer
 
 
 def make_processing_class(
-    processor: Any,
-    config: PreTrainedConfig,
-    family: VLMFamily,
-    image_store: ImageStore | None = None,
+    processor: Any, config: PreTrainedConfig, family: VLMFamily, image_store: ImageStore | None = None
 ) -> VLMTokenizer:
     """Re-type a native processor in place, so that it emits tickets and serves as a tokenizer.
 
-    Args:
-        processor: The checkpoint's own processor, after `check_native` and `adopt_template`; `family` was
-            derived from it. One that is re-typed already comes back as is.
-        config: The model's config.
-        family: The model's family.
-        image_store: Default: the process-wide store.
+    It has passed `check_native` and `adopt_template`, and `family` was derived from it. One that is re-typed
+    already comes back as is. Without `image_store`, it gets the process-wide store.
 
     Raises:
         UnsupportedModelError: If its prompts do not say where an image is, or it writes ids by rules of its
@@ -64,8 +57,8 @@ def make_processing_class(
         # As for images: the id in the model's config goes before the processor's name for the token.
         written_id = getattr(config, "video_token_id", None)
         video_id = tokenizer.get_vocab().get(video_token) if written_id is None else written_id
-    made = retype(processor, VLMTokenizer)
-    made.state = ProcessingState(
+    processing = retype(processor, VLMTokenizer)
+    processing.state = ProcessingState(
         family=family,
         store=default_store() if image_store is None else image_store,  # an empty store is falsy
         placeholder_id=image_token,
@@ -80,7 +73,7 @@ def make_processing_class(
         video_placeholder=video_token,
         no_videos=no_videos,
     )
-    return made
+    return processing
 
 
 def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:

@@ -27,13 +27,8 @@ class _Asked(Exception):
 def kwargs_asked(native: Any, method: str, call: Callable[[Any], Any]) -> dict[str, Any] | None:
     """Keyword arguments that a native processor passes to `_process_images` or `_process_videos` by itself.
 
-    Args:
-        native: The native processor.
-        method: Name of the method.
-        call: Calls a processor with an image or a video, and sets no argument.
-
-    Returns:
-        The arguments; None if the processor does not call the method.
+    `call` calls a processor with an image or a video, and sets no argument. None if the processor does not
+    call the method.
     """
 
     def ask(media: Any, **kwargs: Any) -> None:
@@ -64,15 +59,9 @@ def call_on_ids(
 ) -> dict[str, Any]:
     """Run the native `__call__` on the images of B rows whose text is tokenized already.
 
-    Args:
-        processing: A processing class.
-        tickets: For each row, the tickets of its images, in the order of their placeholders.
-        input_ids: B rows of T ids, padded, with clean placeholders.
-        mask: B rows of T numbers, 0 at padding.
-
-    Returns:
-        Its outputs without ids and mask: tensors of all images, padded as the processor pads them, and token
-        types.
+    `tickets` are those of each row's images, in the order of their placeholders; `input_ids` (B, T) are
+    padded, with clean placeholders, and `mask` (B, T) is 0 at padding. Gives its outputs without ids and
+    mask: tensors of all images, padded as the processor pads them, and token types.
 
     Raises:
         ImageError: If the images have different options, or the processor refuses them in one batch.
@@ -123,18 +112,12 @@ def _check_rows(kind: str, images: Sequence[Sequence[Any]], inputs: Mapping[str,
         raise ImageError(
             f"{kind} makes tensors of {len(images)} and of {with_images} entries for a batch of "
             f"{len(images)} rows, {with_images} of which have images; its model takes only batches in which "
-            "all rows have images, or none has. Put them into different batches.",
+            "all rows have images, or none has. Put them into different batches."
         )
 
 
 class _Tokenized:
-    """Stands in for a tokenizer: for the B texts of the batch, it returns ids that exist already.
-
-    Args:
-        tokenizer: Does everything else.
-        input_ids: B rows of ids.
-        mask: Their attention masks.
-    """
+    """Stands in for a tokenizer: for the B texts of the batch, it returns ids that exist already."""
 
     def __init__(self, tokenizer: Any, input_ids: list[list[int]], mask: list[list[int]]):
         self._tokenizer = tokenizer

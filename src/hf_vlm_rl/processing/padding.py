@@ -14,16 +14,9 @@ def pad_batch(
     pad_to_multiple_of: int | None = None,
     return_tensors: str | None = None,
 ) -> BatchFeature:
-    """Pad rows of ids, and what belongs to each token, to one length.
+    """Pad B rows of ids, and what belongs to each token, to one length.
 
-    Args:
-        tokenizer: Pads the ids.
-        batch: B lists for each output.
-        max_length: For `padding="max_length"`.
-        padding: As tokenizers take it; False leaves the rows as they are.
-        padding_side: "left" or "right"; the tokenizer's own if None.
-        pad_to_multiple_of: The padded length is a multiple of it.
-        return_tensors: "pt" or "np"; None for lists.
+    `padding` is as tokenizers take it; False leaves the rows as they are. `max_length` is for "max_length".
     """
     if padding:
         unpadded = ("offset_mapping", "text_replacement_offsets")  # `pad` does not know these

@@ -91,7 +91,7 @@ class ProcessingState:
             return ids if self.behind(ids) is None else self.codec.erase(ids)
         return [self.erased(row) for row in ids]
 
-    def pack_no_images(self) -> None:
+    def encode_one_by_one(self) -> None:
         """Send images through the tower one by one: its output does not tell where one of several ends."""
         self.family = replace(self.family, packs=False)
 

@@ -25,11 +25,7 @@ class TicketingImageProcessor(Retyped):
     def __call__(self, images: Any, *args: Any, return_tensors: Any = None, **kwargs: Any) -> BatchFeature:
         """Tickets of images, in their order; `processing_class.native_image_processor` returns pixels.
 
-        Args:
-            images: One, a list, or lists of images.
-            *args: None are taken.
-            return_tensors: Ignored: tickets are tensors.
-            **kwargs: Arguments of the native image processor, for these images.
+        `return_tensors` is ignored: tickets are tensors. `kwargs` are those of the native image processor.
         """
         if args:
             raise TypeError(f"Got {len(args)} arguments beside the images. Expected keywords.")
@@ -44,6 +40,6 @@ class TicketingImageProcessor(Retyped):
 def ticketing(native: Any, processing: Any) -> Any:
     """The image processor `native` as trainers of `processing` see it."""
     kind = retyped_class(type(native), TicketingImageProcessor)  # type: ignore[arg-type]  # classes have hashes
-    made = kind.__new__(kind)
-    made.bind(processing, vars(native))
-    return made
+    image_processor = kind.__new__(kind)
+    image_processor.bind(processing, vars(native))
+    return image_processor

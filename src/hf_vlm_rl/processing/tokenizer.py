@@ -17,18 +17,12 @@ from .._retype import Retyped
 from ..compat import merged_arguments
 from ..errors import ImageError
 from .callers import check_rollout_function
-from .conversation import (
-    check_no_placeholder,
-    fill_images,
-    normalize,
-    options_by_image,
-    without_images,
-)
+from .conversation import check_no_placeholder, fill_images, normalize, options_by_image, without_images
 from .deal_images import load_row, media_by_row
 from .encoded_rows import CHECKSUM, checked
 from .ids.tokenizer import no_text
 from .image_tickets import ImageTickets, ids_alone
-from .images.options import check_options, marked, unmarked
+from .images.options import marked, unmarked
 from .images.store import ImageStore
 from .images.stored import RowNote
 from .padding import copied, first_row, pad_batch
@@ -91,11 +85,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         return self._vlm.codec
 
     def __call__(
-        self,
-        images: Any = None,
-        text: str | Sequence[str] | None = None,
-        videos: Any = None,
-        **kwargs: Any,
+        self, images: Any = None, text: str | Sequence[str] | None = None, videos: Any = None, **kwargs: Any
     ) -> BatchFeature:
         """Tokenize rows of text, with each image placeholder expanded as the model expects.
 
@@ -162,16 +152,16 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         for row, messages in enumerate(conversations):
             check_no_placeholder(messages, self._vlm.placeholder_texts, row)
             self._check_options(row, options[row])
-        given = conversations if batched else conversations[0]
+        conversation = conversations if batched else conversations[0]
         with ids_alone(kwargs.get("return_dict") is False):
-            made = super().apply_chat_template(given, *args, **kwargs)
-        if isinstance(made, str):
-            return marked(made, self._vlm.placeholder, options[0])
-        if isinstance(made, list) and isinstance(made[0], str):
+            output = super().apply_chat_template(conversation, *args, **kwargs)
+        if isinstance(output, str):
+            return marked(output, self._vlm.placeholder, options[0])
+        if isinstance(output, list) and isinstance(output[0], str):
             return [
-                marked(text, self._vlm.placeholder, each) for text, each in zip(made, options, strict=True)
+                marked(text, self._vlm.placeholder, each) for text, each in zip(output, options, strict=True)
             ]
-        return made  # ids, whose tickets have the options
+        return output  # ids, whose tickets have the options
 
     def encode_prompt(
         self,
@@ -270,13 +260,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         """The native `batch_decode`; tickets inside the ids read as placeholders."""
         return super().batch_decode(self._vlm.erased(sequences), *args, **kwargs)
 
-    def _check_options(self, row: int, options: list[dict]) -> None:
-        for index, each in enumerate(options):
-            try:
-                check_options(each, self._vlm.family, self.native_image_processor)
-            except ImageError as error:
-                raise ImageError(str(error), row, f"image {index}") from error
-
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
         tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
@@ -325,18 +308,3 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
             )
             row["tickets"] = video_tickets.only_beside(row["tickets"], media)
         return row
-
-    def _carried(self, row: int, ids: list[int], tickets: list[int]) -> list[tuple]:
-        expected = sum(self.processed(ticket).tokens for ticket in tickets)
-        found = sum(ids.count(placeholder) for placeholder in self.codec.placeholders)
-        if found != expected:
-            raise ImageError(
-                f"{found} image tokens where its {len(tickets)} images have {expected}. Either its text "
-                "contains the placeholder literally (rephrase it), or truncation cut an image (raise "
-                "max_length).",
-                row,
-            )
-        if not self._vlm.family.prefix_attention:
-            return [(ticket, None) for ticket in tickets]
-        tail = self._vlm.behind(ids) if tickets else 0
-        return [(ticket, tail) for ticket in tickets]

@@ -24,9 +24,8 @@ _PRELUDE = resources.files(__package__).joinpath("tool_calls.jinja")
 def enable_tools(processing: Any) -> None:
     """Let a processing class write and read tool calls and the images that tools return.
 
-    Args:
-        processing: A processing class. Its chat template and its tokenizer's `response_template` are changed
-            where they have to be, and saved with it: whoever serves the model needs them.
+    Its chat template and its tokenizer's `response_template` are changed where they have to be, and saved
+    with it: whoever serves the model needs them.
 
     Raises:
         UnsupportedModelError: If its chat template cannot write them in ordinary turns either.

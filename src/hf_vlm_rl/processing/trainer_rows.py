@@ -101,15 +101,9 @@ def naming_row(index: int) -> Iterator[None]:
 def conversation(
     row: Mapping[str, Any], column: str = "prompt", read_image: Callable[[Any], Any] = lambda image: image
 ) -> tuple[Any, list]:
-    """The text or messages of a row, with its images in place.
+    """The text or messages of a row in TRL's columns, with images in place; and images and videos in order.
 
-    Args:
-        row: In TRL's columns.
-        column: "prompt" or "messages".
-        read_image: Applied to each image, also to those inside messages.
-
-    Returns:
-        A string, or messages with an image in every image block; and the images and videos in order.
+    `read_image` is applied to each image, also to those inside messages.
 
     Raises:
         DataError: If the column is not there or empty.
@@ -132,16 +126,9 @@ def conversation(
 
 
 def tokenize(processing: Any, prompt: Any, images: list, **template: Any) -> Mapping[str, Any]:
-    """Tokenize a prompt with the processing class, called as TRL's trainers call it.
+    """Tokenize a prompt from `conversation` as a batch of one row, called as TRL's trainers call it.
 
-    Args:
-        processing: The processing class.
-        prompt: What `conversation` returns; it may end with the beginning of an answer.
-        images: The images of a prompt that is a string.
-        **template: Arguments of the chat template.
-
-    Returns:
-        A batch of one row.
+    The prompt may end with the beginning of an answer; `images` are those of a prompt that is a string.
     """
     if isinstance(prompt, str):
         return processing(text=[prompt], images=[images] if images else None)

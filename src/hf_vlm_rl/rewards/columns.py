@@ -10,13 +10,10 @@ from ..errors import ColumnError
 
 
 def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callable, reward: str) -> list:
-    """One value per row, as `reader` gives it.
+    """One value per row, as `reader` gives it; None where the column has None: the reward skips the row.
 
     The reader turns a value into what the reward compares with, or raises ValueError with what it expected.
     It is not called for None.
-
-    Returns:
-        `rows` values; None where the column has None: the row is not for this reward.
 
     Raises:
         ColumnError: If the column is missing, of another length, or `reader` refuses a value.

@@ -15,12 +15,9 @@ def groups_of(
 ) -> list[range]:
     """The rows of each group, as trainers order them: the completions of a prompt follow each other.
 
-    Args:
-        prompts: B prompts: strings or messages, images included.
-        columns: Further keyword arguments of the reward function. Lists of B values must be equal
-            within a group, too: two images with the same question are two groups.
-        num_generations: The size of a group, if known. Needed where rows of the dataset are equal in
-            everything.
+    Lists of B values in `columns`, the reward function's keyword arguments, must be equal within a group,
+    too: two images with the same question are two groups. `num_generations`, the size of a group, is needed
+    where rows of the dataset are equal in everything.
 
     Raises:
         ValueError: If the rows are no multiple of `num_generations`.

@@ -78,16 +78,16 @@ def _check(schema: Mapping[str, Any]) -> None:
             if reference is None:
                 continue
             try:
-                found = resolver.lookup(reference)
+                resolved = resolver.lookup(reference)
             except referencing.exceptions.Unresolvable as error:
                 raise ValueError(
                     f"Got a schema with the reference {reference!r}, which is not in it. Expected '#/...' "
                     "and what it names inside the schema."
                 ) from error
-            if id(found.contents) not in seen:
-                seen.add(id(found.contents))
-                _check_form(found.contents, schema)
-                parts.append((dialect.create_resource(found.contents), found.resolver))
+            if id(resolved.contents) not in seen:
+                seen.add(id(resolved.contents))
+                _check_form(resolved.contents, schema)
+                parts.append((dialect.create_resource(resolved.contents), resolved.resolver))
 
 
 def _check_form(part: Any, schema: Mapping[str, Any]) -> None:

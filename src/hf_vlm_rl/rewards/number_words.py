@@ -1,13 +1,6 @@
 """Words and symbols that stand with numbers, for `written_numbers`."""
 
-SCALES = {
-    "hundred": 1e2,
-    "thousand": 1e3,
-    "million": 1e6,
-    "billion": 1e9,
-    "trillion": 1e12,
-    "dozen": 12.0,
-}
+SCALES = {"hundred": 1e2, "thousand": 1e3, "million": 1e6, "billion": 1e9, "trillion": 1e12, "dozen": 12.0}
 
 # Units that change the value: letters that stand for numbers, and powers of ten in short and in full, as the
 # CLDR has them for some thirty languages.

@@ -91,10 +91,7 @@ class _Functions(nn.Module):
     ) -> BaseModelOutput:
         """`hidden_states[-1]` of shape (B, L, 1): a row's reward, at all its positions.
 
-        Args:
-            input_ids: (B, L): left-padded prompts from `encode_prompt`, completions, padding.
-            attention_mask: (B, L), False where padded.
-            **kwargs: Ignored; what PPO passes to a decoder.
+        `input_ids` (B, L) are left-padded prompts from `encode_prompt`, completions, padding.
 
         Raises:
             RewardError: If a function raises or returns something else than one finite number or None for

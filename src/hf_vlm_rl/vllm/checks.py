@@ -119,11 +119,11 @@ def check_server(engine: Any, options: dict[str, Any]) -> None:
         ValueError: If the server has others. Nothing can set them while it runs.
     """
     model = engine.vllm_client.get_server_info()["model_config"]
-    given = (model.get("multimodal_config") or {}).get("mm_processor_kwargs") or {}
-    missing = {name: value for name, value in options.items() if given.get(name) != value}
+    on_server = (model.get("multimodal_config") or {}).get("mm_processor_kwargs") or {}
+    missing = {name: value for name, value in options.items() if on_server.get(name) != value}
     if missing:
         raise ValueError(
-            f"The policy's image processor has {missing}, the vLLM server {given or 'nothing of that'}. "
+            f"The policy's image processor has {missing}, the vLLM server {on_server or 'nothing of that'}. "
             "Expected the same options, or images have other tokens. Restart it with --mm-processor-kwargs "
             f"'{json.dumps(options)}'."
         )

@@ -21,15 +21,7 @@ LOG_PROBS = ("logit_bias", "logprob_token_ids", "logprobs")
 
 
 class TicketEngine:
-    """vLLM's `LLM` of a trainer; it reads the tickets in ids, and is the engine in everything else.
-
-    Args:
-        trainer: TRL's, with a policy's tokenizer.
-        compare_every: See `read_tickets`.
-
-    Attributes:
-        ticket_salt: Of the tokenizer whose tickets it reads.
-    """
+    """vLLM's `LLM` of a trainer; it reads the tickets in ids, and is the engine in everything else."""
 
     def __init__(self, trainer: Any, compare_every: int):
         self._trainer, self._engine = trainer, trainer.vllm_generation.llm
@@ -40,13 +32,13 @@ class TicketEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)
 
-    def reset_prefix_cache(self, *given: Any, **options: Any) -> Any:
+    def reset_prefix_cache(self, *arguments: Any, **options: Any) -> Any:
         """Drop what older weights made, features of images too; trainers call it after they sent weights."""
         self._engine.llm_engine.reset_encoder_cache()
         # The first weights are the checkpoint's, which vLLM has loaded by itself.
         self._due = self._updates == 1 or self._updates % self._compare_every == 0
         self._updates += 1
-        return self._engine.reset_prefix_cache(*given, **options)
+        return self._engine.reset_prefix_cache(*arguments, **options)
 
     def generate(self, prompts: Sequence[Mapping[str, Any]], sampling_params: Any, **options: Any) -> Any:
         """Answer B prompts of ids with tickets; log-probs are those of the whole vocabulary.
@@ -62,8 +54,8 @@ class TicketEngine:
         check_lengths(rows, self._engine.llm_engine.model_config.max_model_len)
         processing = self._tokenizer.processing_class
         never, asked = processing.state.never_sampled, sampling_params.clone()
-        given = {name: getattr(asked, name) for name in LOG_PROBS}
-        for name, value in sampling_arguments(never, given).items():
+        settings = {name: getattr(asked, name) for name in LOG_PROBS}
+        for name, value in sampling_arguments(never, settings).items():
             setattr(asked, name, value)
         try:
             answers = self._engine.generate([_request(row) for row in rows], asked, **options)

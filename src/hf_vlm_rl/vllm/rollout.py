@@ -53,8 +53,8 @@ def vllm_rollout(
     check_trainer(trainer)
     engine, processing = trainer.vllm_generation, trainer.processing_class
     colocated = engine.mode == "colocate"
-    made = _rollouts.get(engine, 0)
-    if not made:
+    rollouts = _rollouts.get(engine, 0)
+    if not rollouts:
         _make_ready(trainer, colocated)
     template = {"tools": trainer.tools or None, "chat_template": trainer.chat_template}
     rows = encode_prompts(processing, prompts, template | trainer.chat_template_kwargs)
@@ -75,9 +75,9 @@ def vllm_rollout(
         for row, completion in enumerate(zip(completions, logprobs, tokens, strict=True))
     ]
     # At first LoRA's B is zero and all weights are the checkpoint's, which vLLM has loaded by itself.
-    if (made == 1 or made % compare_every == 0) and samples_from_all_tokens(engine):
+    if (rollouts == 1 or rollouts % compare_every == 0) and samples_from_all_tokens(engine):
         check_agreement(trainer, rows, completions, sampled, temperature)
-    _rollouts[engine] = made + 1
+    _rollouts[engine] = rollouts + 1
     return {
         "prompt_ids": [row.ids for row in rows],
         "completion_ids": [list(ids) for ids in completions],

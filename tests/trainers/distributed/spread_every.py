@@ -94,7 +94,7 @@ def fsdp2(policy, steps):
 
     Layers are wrapped that accelerate wraps by default: those that transformers does not split.
     """
-    for module in policy.modules():
+    for module in reversed([*policy.modules()]):
         if type(module).__name__ in policy._no_split_modules:
             fully_shard(module)
     fully_shard(policy)

@@ -30,19 +30,19 @@ def write_checkpoint(model_type: str, directory: str | Path, seed: int = 0) -> P
     return write_recipe(recipe(model_type), directory, seed)
 
 
-def write_recipe(made: Recipe, directory: str | Path, seed: int = 0) -> Path:
+def write_recipe(recipe: Recipe, directory: str | Path, seed: int = 0) -> Path:
     """Write a random checkpoint of any recipe; see `write_checkpoint`."""
     directory = Path(directory)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = auto_class(made.config).from_config(made.config, dtype=torch.float32)
+        model = auto_class(recipe.config).from_config(recipe.config, dtype=torch.float32)
     randomise(model, seed)
-    tokenizer = made.processor.tokenizer
+    tokenizer = recipe.processor.tokenizer
     model.generation_config = GenerationConfig(
         bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=made.stop_ids[0] if len(made.stop_ids) == 1 else list(made.stop_ids),
+        eos_token_id=recipe.stop_ids[0] if len(recipe.stop_ids) == 1 else list(recipe.stop_ids),
         pad_token_id=tokenizer.pad_token_id,
     )
-    model.save_pretrained(directory, save_original_format=made.original_format)
-    made.processor.save_pretrained(directory)
+    model.save_pretrained(directory, save_original_format=recipe.original_format)
+    recipe.processor.save_pretrained(directory)
     return directory

@@ -19,17 +19,10 @@ NAME = "default"
 def attach_adapter(
     policy: Any, adapter: Adapter, trainable: bool, revision: str | None, same_weights: bool
 ) -> PeftModel:
-    """The policy with the adapter on it.
+    """The policy, changed in place, with the adapter on it: a stock `PeftModel` in eval mode.
 
-    Args:
-        policy: The base model as a policy; changed in place.
-        adapter: From `find_adapter`.
-        trainable: Train the adapter further.
-        revision: The base's revision, for the config that the adapter is saved with.
-        same_weights: Refuse a base with other weights than the adapter was trained on, where those are known.
-
-    Returns:
-        A stock `PeftModel` in eval mode.
+    `revision` is the base's, for the config that the adapter is saved with. `same_weights` refuses a base
+    with other weights than the adapter was trained on, where those are known.
 
     Raises:
         CheckpointError: If the base has other weights, the adapter's tensors and the model's do not match

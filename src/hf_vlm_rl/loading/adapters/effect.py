@@ -21,15 +21,11 @@ def is_finite(model: PeftModel, name: str) -> bool:
 
 
 def has_effect(model: PeftModel, name: str) -> bool:
-    """Whether the adapter `name` changes what the model computes.
+    """Whether the adapter `name`, which is active, changes what a model in eval mode computes.
 
-    Read off the weights where they can tell: a LoRA layer with A and B, a module saved whole that
-    differs from the base's. Otherwise (DoRA's magnitudes, other kinds of adapters) a forward on an
-    image and a word is compared with that of the base.
-
-    Args:
-        model: In eval mode, with `name` active.
-        name: The adapter.
+    Read off the weights where they can tell: a LoRA layer with A and B, a module saved whole that differs
+    from the base's. Otherwise (DoRA's magnitudes, other kinds of adapters) a forward on an image and a word
+    is compared with that of the base.
     """
     if any(_changes(module, name) for module in model.modules()):
         return True

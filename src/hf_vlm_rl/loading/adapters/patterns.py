@@ -34,10 +34,10 @@ def name_modules(config: Any, model: Any) -> None:
     for field in WHOLE:
         pattern = getattr(config, field, None)
         if isinstance(pattern, str) and pattern != "all-linear":
-            found = _matching(pattern, modules, field, end)
-            if not found and field == "target_modules":
+            matches = _matching(pattern, modules, field, end)
+            if not matches and field == "target_modules":
                 raise ValueError(f"Target modules {pattern!r} are not in the base model.")
-            setattr(config, field, set(found))
+            setattr(config, field, set(matches))
     for field in ENDS:
         patterns = getattr(config, field, None) or {}
         if all(map(NAME.fullmatch, patterns)):

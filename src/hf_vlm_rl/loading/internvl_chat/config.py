@@ -107,13 +107,7 @@ def tokens_per_tile(stored: Mapping[str, Any]) -> int:
 def convert_config(
     stored: Mapping[str, Any], image_token_id: int, has_head: bool, source: str
 ) -> InternVLConfig:
-    """Convert a config.
-
-    Args:
-        stored: config.json of the original format.
-        image_token_id: Id of `<IMG_CONTEXT>` in the checkpoint's tokenizer.
-        has_head: Whether the checkpoint stores the language model's head.
-        source: The checkpoint, for messages.
+    """Convert config.json of the original format; `image_token_id` is that of `<IMG_CONTEXT>`.
 
     Raises:
         UnsupportedModelError: If the checkpoint has a part that transformers' InternVL has not.
@@ -160,8 +154,8 @@ def _text_config(stored: Mapping[str, Any], source: str) -> PreTrainedConfig:
         llm["rope_scaling"] = {"rope_type": "longrope" if kind == "su" else kind} | scaling
     config_class = CONFIG_MAPPING[BACKBONES[name]]
     known = config_class().to_dict().keys() | {"rope_theta", "rope_scaling", "rope_parameters"}
-    kept = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}
-    return config_class(**kept)
+    settings = {key: value for key, value in llm.items() if key in known and key not in _NOT_ARCHITECTURE}
+    return config_class(**settings)
 
 
 def _vision(stored: Mapping[str, Any]) -> dict[str, Any]:

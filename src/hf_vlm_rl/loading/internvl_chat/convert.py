@@ -21,10 +21,7 @@ SHARD_BYTES = 5_000_000_000
 
 
 def convert(
-    source: str | os.PathLike,
-    destination: str | os.PathLike,
-    shard_bytes: int = SHARD_BYTES,
-    **located: Any,
+    source: str | os.PathLike, destination: str | os.PathLike, shard_bytes: int = SHARD_BYTES, **located: Any
 ) -> Path:
     """Convert a checkpoint.
 
@@ -32,17 +29,10 @@ def convert(
     weights (20 GB for 8B in bfloat16), 2.2 times for a mixture of experts. Everything is written to a
     temporary folder beside `destination`, which gets its name at the end.
 
-    The result computes what the original does, for the same pixels. Plain transformers resizes images
-    with torchvision, which differs from the original's Pillow by up to two of 255 steps.
-
-    Args:
-        source: Hub id or directory of a checkpoint in the original format.
-        destination: Directory to make. Must not exist, or be empty.
-        shard_bytes: Largest size of one weight file, in bytes, unless a single tensor is larger.
-        **located: `revision`, `token`, `cache_dir`, ... for a Hub id.
-
-    Returns:
-        `destination`.
+    The result computes what the original does, for the same pixels. Plain transformers resizes images with
+    torchvision, which differs from the original's Pillow by up to two of 255 steps. `located` has `revision`,
+    `token`, `cache_dir`, ... for a Hub id. A weight file has at most `shard_bytes`, unless a single tensor is
+    larger.
 
     Raises:
         CheckpointError: If the source is missing a file or damaged, or the disk is full.

@@ -13,12 +13,7 @@ from ...errors import CheckpointError
 
 @dataclass(frozen=True)
 class Files:
-    """Where a checkpoint is.
-
-    Attributes:
-        source: Hub id or directory.
-        located: `revision`, `token`, `cache_dir`, ... as transformers' `cached_file` takes them.
-    """
+    """Where a checkpoint is; `located` has `revision`, `token`, ... of transformers' `cached_file`."""
 
     source: str
     located: Mapping[str, Any] = field(default_factory=dict)

@@ -53,14 +53,14 @@ class Checkpoint:
 def generation_config(files: Files, tokenizer: Any) -> GenerationConfig:
     """generation_config.json, with the ids of the chat format."""
     stored = files.json("generation_config.json")
-    kept = {
+    settings = {
         key: value
         for key, value in stored.items()
         if key not in ("_from_model_config", "transformers_version")
     }
     # chat() of the original stops at the template's token and nowhere else, whatever the file lists.
     ids = {name: getattr(tokenizer, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
-    return GenerationConfig(**kept | ids)
+    return GenerationConfig(**settings | ids)
 
 
 def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str, Any]) -> Checkpoint:

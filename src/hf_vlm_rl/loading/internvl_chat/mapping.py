@@ -90,9 +90,7 @@ def _common() -> list[WeightRenaming | WeightConverter]:
             (r"^language_model\.model\.", "model.language_model."),
         ),
         WeightConverter(
-            r"\.attn\.qkv",
-            [".attention.q_proj", ".attention.k_proj", ".attention.v_proj"],
-            [Chunk(dim=0)],
+            r"\.attn\.qkv", [".attention.q_proj", ".attention.k_proj", ".attention.v_proj"], [Chunk(dim=0)]
         ),
     ]
 

@@ -22,13 +22,7 @@ DERIVED = ".rotary_emb.inv_freq"
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """One tensor of a checkpoint.
-
-    Attributes:
-        file: The safetensors file that holds it.
-        shape: Its shape.
-        dtype: Its dtype, as safetensors writes it ("BF16").
-    """
+    """One tensor of a checkpoint: its safetensors file, its shape, and its dtype as written ("BF16")."""
 
     file: Path
     shape: tuple[int, ...]

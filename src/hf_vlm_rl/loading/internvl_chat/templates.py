@@ -44,12 +44,10 @@ class Conversation:
         return self.separator.strip()
 
     def jinja(self, system: str | None, bos: str = "") -> str:
-        """The chat template.
+        """The chat template, with a system message of the checkpoint's config or the template's own.
 
-        Args:
-            system: System message of the checkpoint's config; None for the template's own.
-            bos: Written before a conversation: the token that the tokenizer puts before a text. The original
-                tokenizes whole conversations with it, and trainers tokenize a template's text without.
+        `bos` is written before a conversation: the token that the tokenizer puts before a text. The original
+        tokenizes whole conversations with it, and trainers tokenize a template's text without.
         """
         values = {
             "BOS": bos,

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
     # Protobuf makes its classes when it is imported; the types are in a package of stubs that has no others.
     from sentencepiece.sentencepiece_model_pb2 import ModelProto  # type: ignore[attr-defined]
 
-IMAGE_TOKENS = {
-    "start_image_token": "<img>",
-    "end_image_token": "</img>",
-    "context_image_token": IMAGE_TOKEN,
-}
+IMAGE_TOKENS = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": IMAGE_TOKEN}
 # The processor wants a token for videos, which the original format has not: frames are images there.
 # A new one would need a new row of the embedding, so it gets the first of these that the vocabulary has.
 VIDEO_TOKENS = ("<|video_pad|>", "<|plugin|>", "</img>")
@@ -35,12 +31,7 @@ _FLAGS = ("lstrip", "rstrip", "single_word", "normalized")
 
 
 def make_tokenizer(files: Files, conversation: Conversation, vocab_size: int) -> PreTrainedTokenizerFast:
-    """Build the tokenizer.
-
-    Args:
-        files: The checkpoint.
-        conversation: Its template; the token that ends an answer becomes `eos_token`.
-        vocab_size: Rows of the embedding.
+    """Build the tokenizer for `vocab_size` rows of the embedding; a turn's last token becomes `eos_token`.
 
     Raises:
         CheckpointError: If a file is missing, damaged or truncated, or the ids do not fit.
@@ -100,11 +91,7 @@ def _backend(
 
 
 def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
-    """Qwen2's byte-level BPE, from vocab.json and merges.txt.
-
-    Args:
-        files: The checkpoint.
-        added: Added tokens by id; some exports list them in vocab.json as well.
+    """Qwen2's byte-level BPE, from vocab.json and merges.txt; vocab.json may list added tokens, too.
 
     Raises:
         CheckpointError: If a file is missing, damaged or truncated.
@@ -121,8 +108,8 @@ def _byte_level(files: Files, added: Mapping[int, str]) -> Tokenizer:
                 "again."
             )
     # A merges file that was cut at a line's end is still valid, but tokenizes otherwise than the original.
-    made = {"".join(merge) for merge in merges} | set(added.values())
-    unreachable = [token for token in vocabulary if len(token) > 1 and token not in made]
+    pieces = {"".join(merge) for merge in merges} | set(added.values())
+    unreachable = [token for token in vocabulary if len(token) > 1 and token not in pieces]
     if unreachable:
         raise CheckpointError(
             f"{merges_file} has {len(merges)} merges and makes no {unreachable[0]!r}, nor "
@@ -192,11 +179,9 @@ def read_sentencepiece(path: Path) -> "ModelProto":
 def sentencepiece(model: "ModelProto", added: Mapping[int, str], legacy_prefix: bool) -> Tokenizer:
     """A SentencePiece byte-pair model as a backend of the `tokenizers` library.
 
-    Args:
-        model: From `read_sentencepiece`.
-        added: Added tokens by id. Those inside the vocabulary take the place of the piece there.
-        legacy_prefix: If the model asks for a space before the text, put one before every stretch of text
-            between special tokens, as Llama's first tokenizer did, and not only at the start.
+    Added tokens inside the vocabulary take the place of the piece there. If the model asks for a space before
+    the text, `legacy_prefix` puts one before every stretch of text between special tokens, as Llama's first
+    tokenizer did, and not only at the start.
     """
     texts = [added.get(index, piece.piece) for index, piece in enumerate(model.pieces)]
     vocabulary = {text: index for index, text in enumerate(texts)}

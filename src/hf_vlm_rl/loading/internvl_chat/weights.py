@@ -27,19 +27,16 @@ def has_head(tensors: Collection[str]) -> bool:
 def in_original_names(
     config: InternVLConfig, backbone: str, tensors: Mapping[str, torch.Tensor]
 ) -> dict[str, torch.Tensor]:
-    """Tensors of the stock model under the names and in the layouts of the original format.
+    """Tensors of the stock model's state dict under the names and in the layouts of the original format.
 
-    Args:
-        config: The converted config.
-        backbone: Class name of the original language model.
-        tensors: By the names of the stock model's state dict.
+    `backbone` is the class name of the original language model.
     """
     model = _without_memory(config, mapping_for(backbone))
     conversions = get_model_conversion_mapping(model, add_legacy=False)
     # transformers keeps here what it loaded a model with, and looks nowhere else when it saves one. Entries
     # with the scope "" rename transformers' own names to the same and would come on top of ours.
-    kept: Any = [entry for entry in conversions if entry.scope_prefix != ""]
-    model._weight_conversions = kept
+    scoped_entries: Any = [entry for entry in conversions if entry.scope_prefix != ""]
+    model._weight_conversions = scoped_entries
     return revert_weight_conversion(model, dict(tensors))
 
 

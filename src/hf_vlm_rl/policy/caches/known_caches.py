@@ -43,11 +43,7 @@ def require_known_cache(cache: Any) -> None:
 
 
 def keeps_all_keys(config: Any) -> bool:
-    """Whether all layers of a decoder keep keys and values of all tokens, and nothing else.
-
-    Args:
-        config: The text config.
-    """
+    """Whether all layers of a decoder keep keys and values of all tokens, and nothing else."""
     if set(getattr(config, "layer_types", None) or ()) - {"full_attention"}:
         return False
     if getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True):

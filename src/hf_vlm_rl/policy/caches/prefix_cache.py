@@ -22,13 +22,8 @@ ROOM = 32
 class RowsOfPrompts:
     """Which row continues which prompt. U prompts, B rows, M rows of a prompt at most.
 
-    Args:
-        prompt: (B,) the prompt of each row, every number in [0, U), on the host.
-        device: Of the cache.
-
-    Attributes:
-        members: (U, M) rows of each prompt, padded with the first of them.
-        place: (B,) where each row stands in the flattened `members`.
+    `prompt` is (B,) on the host, every number in [0, U). `members` (U, M) are the rows of each prompt, padded
+    with the first of them; `place` (B,) is where each row stands in the flattened `members`.
     """
 
     def __init__(self, prompt: torch.Tensor, device: torch.device):
@@ -54,14 +49,10 @@ class RowsOfPrompts:
 
 
 class PrefixLayer(DynamicLayer):
-    """A layer's keys and values: those of U prompts, and those that each of B rows adds.
+    """A layer's keys and values: those of U prompts, (U, heads, P, d), and those that each of B rows adds.
 
     `keys` and `values` hold what the rows add, and `update` returns them. They are the filled part of larger
     tensors, so that a new token does not copy the earlier ones.
-
-    Args:
-        prompts: The prefilled layer, (U, heads, P, d).
-        rows: Which row continues which prompt.
     """
 
     def __init__(self, prompts: DynamicLayer, rows: RowsOfPrompts):
@@ -101,13 +92,7 @@ class PrefixLayer(DynamicLayer):
         return self.prompt_keys.shape[-2] + super().get_seq_length()
 
     def choose(self, places: torch.Tensor, prompts: torch.Tensor | None, rows: RowsOfPrompts) -> None:
-        """Keep some rows, in some order.
-
-        Args:
-            places: (b,) places of these rows among the present ones.
-            prompts: Places of the prompts that they continue; None if they continue all prompts.
-            rows: Which of these rows continues which of these prompts.
-        """
+        """Keep the rows at these (b,) places, which continue the prompts at `prompts`; None: all prompts."""
         self.rows, self._room = rows, None
         if prompts is not None:
             self.prompt_keys = self.prompt_keys.index_select(0, prompts.to(self.prompt_keys.device))
@@ -126,12 +111,7 @@ class PrefixLayer(DynamicLayer):
 
 
 class SharedPrompts(Cache):
-    """A cache all of whose layers are `PrefixLayer`.
-
-    Args:
-        layers: The layers.
-        prompt: (B,) the prompt that each row continues, on the host.
-    """
+    """A cache all of whose layers are `PrefixLayer`; `prompt`, (B,) on the host, is what rows continue."""
 
     layers: list[Any]
 
@@ -141,11 +121,7 @@ class SharedPrompts(Cache):
         self.prompt = prompt
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
-        """Keep the rows at these places, in this order, and the prompts that they continue.
-
-        Args:
-            beam_idx: (b,) places of rows.
-        """
+        """Keep the rows at these (b,) places, in this order, and the prompts that they continue."""
         prompts, self.prompt = self.prompt[beam_idx.cpu()].unique(return_inverse=True)
         device = self.layers[0].prompt_keys.device
         rows, places = RowsOfPrompts(self.prompt, device), without_waiting(beam_idx, device)
@@ -160,11 +136,9 @@ class SharedPrompts(Cache):
 
 
 def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:
-    """A cache for B rows that reads the prompts' keys and values from one place.
+    """A cache for B rows that reads the keys and values of U distinct, prefilled prompts from one place.
 
-    Args:
-        cache: Of U distinct prompts, prefilled.
-        prompt: (B,) the prompt that each row continues, on the host.
+    `prompt` is (B,) on the host, the prompt that each row continues.
     """
     layers: list[Any] = cache.layers
     rows = RowsOfPrompts(prompt, layers[0].keys.device)

@@ -16,14 +16,10 @@ LIMIT_BYTES = 2 << 30
 
 
 class FeatureCache:
-    """Least-recently-used cache from ticket to `Features`, valid for one state of the tower.
+    """Least-recently-used cache from ticket to `Features`, for one state of the tower; bounded in bytes.
 
-    Args:
-        limit_bytes: Bound of the features held, on the model's device.
-
-    Attributes:
-        encoded: Images that went through the tower so far.
-        reused: Images that did not have to: repeats within a forward and hits of the cache.
+    `encoded` images went through the tower so far, `reused` ones did not have to: repeats within a forward
+    and hits of the cache.
     """
 
     def __init__(self, limit_bytes: int = LIMIT_BYTES):
@@ -79,13 +75,13 @@ class FeatureCache:
         held = {ticket: self._features.get(ticket) for ticket in tickets}
         return {ticket: features for ticket, features in held.items() if features is not None}, generation
 
-    def store(self, made: dict[int, Features], generation: int) -> dict[int, Features]:
+    def store(self, entries: dict[int, Features], generation: int) -> dict[int, Features]:
         """Count and return newly encoded images; keep them unless `lookup` has seen another state since."""
         with self._lock:  # no other state may come between the comparison and the last feature
-            self.encoded += len(made)
-            kept = made if self._state is not None and generation == self._generation else {}
-            for ticket, features in kept.items():
+            self.encoded += len(entries)
+            valid_entries = entries if self._state is not None and generation == self._generation else {}
+            for ticket, features in valid_entries.items():
                 if features.nbytes <= self.limit_bytes:
                     # A copy: a view would keep the features of its whole batch alive.
                     self._features.put(ticket, features.clone())
-        return made
+        return entries

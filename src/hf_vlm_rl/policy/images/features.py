@@ -77,9 +77,9 @@ def encode_images(
     state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
-    packs = backbone.family.packs
-    batches = _batches(missing, packs)
-    own = [_pieces([missing[ticket] for ticket in batch], packs) for batch in batches]
+    together = backbone.family.packs
+    batches = _batches(missing, together)
+    own = [_pieces([missing[ticket] for ticket in batch], together) for batch in batches]
     # Before the first call: the ranks must agree while none of them waits in the tower.
     needed = _most_of_each(own, device) if sharded else own if tickets else [1]
     spare: list[Features] = []
@@ -106,9 +106,9 @@ def _outputs(
     return {key: joined(features_of_key) for key, features_of_key in by_key.items()}
 
 
-def _pieces(images: Sequence[ProcessedImage], packs: bool) -> int:
+def _pieces(images: Sequence[ProcessedImage], together: bool) -> int:
     """How many pieces (tiles, or whole images) a batch has; 1 where a batch is one image or one video."""
-    if not packs or images[0].video:
+    if not together or images[0].video:
         return 1
     return sum(
         min(len(value) for value in image.inputs.values() if isinstance(value, torch.Tensor) and value.ndim)
@@ -128,7 +128,7 @@ def _fill(processing: Any, images: Sequence[ProcessedImage], pieces: int) -> lis
         return []
     blank = processing.processed(processing.image_store.put(Image.new("RGB", (BLANK, BLANK))))
     filler = images[0] if images and _shapes(images[0]) != _shapes(blank) else blank
-    return [filler] * -(-pieces // _pieces([filler], packs=True))
+    return [filler] * -(-pieces // _pieces([filler], together=True))
 
 
 def _nothing_of(features: Sequence[Features]) -> torch.Tensor | None:
@@ -146,7 +146,7 @@ def _encode(
     encoded = features_of_each(output, backbone.fields_read, [image.tokens for image in images], len(images))
     if encoded is None:
         # The output does not tell where an image ends: from here on, images go through the tower one by one.
-        backbone.processing_class.state.pack_no_images()
+        backbone.processing_class.state.encode_one_by_one()
         encoded = [feature for image in images for feature in _encode(backbone, [image], options, device)]
     return encoded
 

@@ -45,11 +45,7 @@ class Features:
 
 
 def fields_read(kind: type) -> frozenset[str]:
-    """Which fields of ready features a backbone may read: those that its forward names.
-
-    Args:
-        kind: The class of the stock backbone.
-    """
+    """Which fields of ready features a backbone may read: those that its forward names."""
     return frozenset(names_in(kind, "forward"))
 
 
@@ -61,16 +57,10 @@ def features_of_one(output: ModelOutput, read: Collection[str]) -> Features:
 def features_of_each(
     output: ModelOutput, read: Collection[str], tokens: Sequence[int], images: int
 ) -> list[Features] | None:
-    """The features of each image, from an output that has those of all.
+    """The features of each of N images, from the output of `get_image_features`, which has those of all.
 
-    Args:
-        output: Of `get_image_features`.
-        read: Names of the fields that the backbone reads (`fields_read`).
-        tokens: Tokens of each image.
-        images: N.
-
-    Returns:
-        N features; None if the output does not tell where an image ends.
+    `read` has the fields that the backbone reads (`fields_read`), `tokens` those of each image. None if the
+    output does not tell where an image ends.
     """
     if images == 1:
         return [features_of_one(output, read)]

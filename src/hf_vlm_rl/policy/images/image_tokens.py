@@ -7,6 +7,7 @@ images and does not write them. So each of their tokens gets probability 1, and 
 Shapes: B rows, T tokens, K of them with logits, V the vocabulary.
 """
 
+from collections.abc import Collection, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -16,15 +17,13 @@ import torch
 from ..._scoped import scoped
 from ...errors import TicketError
 from ...processing.callers import calling_batch
+from ...processing.ids.tokenizer import IGNORED
 from ..transfer import without_waiting
 from .locate import restored
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
 NEVER = -1e4
-
-# The label that losses of transformers leave out.
-IGNORED = -100
 
 # True in a thread that is inside the forward of a policy, which corrects labels and logits itself.
 _answered: ContextVar[bool] = ContextVar("hf_vlm_rl_labels_answered", default=False)
@@ -68,12 +67,8 @@ def make_certain(
 ) -> None:
     """Give each image token probability 1, in place: (B, K, V) is the largest tensor of a step.
 
-    Args:
-        logits: (B, K, V).
-        input_ids: (B, T), with the tickets.
-        places: (B, T), from `read_images`.
-        kept: Which tokens the logits are of, as stock models take `logits_to_keep`: the last so many, 0 or
-            None for all, or places among the T.
+    `input_ids` (B, T) have the tickets, and `places` (B, T) are those of `read_images`. `kept` says which
+    tokens the logits are of, as `logits_to_keep`: the last so many, 0 or None for all, or places among the T.
 
     Raises:
         ValueError: If the logits are neither of these tokens nor of all.
@@ -117,3 +112,23 @@ def check_labels(backbone: Any, input_ids: torch.Tensor) -> None:
             "loss would teach the model to write them. Expected rows with prompt and completion, "
             "assistant_only_loss=True, or a labels column of policy.tokenizer.text_labels(input_ids)."
         )
+
+
+def from_padding(kwargs: Mapping[str, Any]) -> bool:
+    """Whether the loss of a forward holds a token that is predicted from a position of padding."""
+    labels, mask = kwargs.get("labels"), kwargs.get("attention_mask")
+    if labels is None or mask is None or mask.ndim != 2 or mask.shape != labels.shape:
+        return False
+    return bool(((labels[:, 1:] != IGNORED) & (mask[:, :-1] == 0)).any())
+
+
+def forbid(logits: torch.Tensor, tokens: Collection[int]) -> None:
+    """Make the logits (B, L, V) of placeholders so low that they have no probability, in place.
+
+    Id-only trainers compare log-probs from a forward with those of the scores in `generate`,
+    which never samples placeholders; this makes both the same distribution. A batch in which no
+    row has a ticket cannot be told from plain text and is left as it is.
+    """
+    for token in tokens:
+        if token < logits.shape[-1]:
+            logits[..., token] = NEVER  # in place: it is the largest tensor of a step

@@ -89,23 +89,12 @@ def _wants_types(backbone: Any) -> bool:
 
 
 def model_inputs(
-    backbone: Any,
-    input_ids: torch.Tensor,
-    rows: Rows,
-    kwargs: dict[str, Any],
-    sharded: bool,
+    backbone: Any, input_ids: torch.Tensor, rows: Rows, kwargs: dict[str, Any], sharded: bool
 ) -> dict[str, Any]:
     """What the stock forward takes in place of tickets: features, their companions, token types.
 
-    Args:
-        backbone: A policy's backbone.
-        input_ids: (B, T), with placeholders and no tickets.
-        rows: The rows; token types that are made of them are noted there.
-        kwargs: The other arguments of the forward.
-        sharded: See `encode_images`.
-
-    Returns:
-        Arguments, and under `IDLE` the scalar 0 of `encode_images`, if there is one.
+    `input_ids` (B, T) have placeholders and no tickets. Token types made of `rows` are noted there; `sharded`
+    is that of `encode_images`. Under `IDLE`, there may be the scalar 0 of `encode_images`.
     """
     processing = backbone.processing_class
     state: ProcessingState = processing.state

@@ -37,11 +37,8 @@ def drafting() -> AbstractContextManager[None]:
 def tickets_inside(backbone: Any, kwargs: Mapping[str, Any], cached: int = 0) -> bool:
     """Whether a forward's ids hold placeholders that only a ticket inside the ids can explain.
 
-    Args:
-        backbone: A policy's multimodal backbone.
-        kwargs: The arguments of its forward, or of `generate`.
-        cached: How many of the first tokens of `input_ids` the model has seen. Their placeholders need no
-            ticket any more, but the ids may still hold one.
+    The model has seen the first `cached` tokens of `input_ids`. Their placeholders need no ticket any more,
+    but the ids may still hold one.
     """
     input_ids = kwargs.get("input_ids")
     if input_ids is None or kwargs.get("mm_encoder_outputs") or has_pixels(kwargs) or _drafting.get():

@@ -20,23 +20,12 @@ NOT_SHARED = (
 
 
 def native_tensors(
-    backbone: Any,
-    input_ids: torch.Tensor,
-    rows: Sequence[RowImages],
-    mask: torch.Tensor | None,
-    cached: int,
+    backbone: Any, input_ids: torch.Tensor, rows: Sequence[RowImages], mask: torch.Tensor | None, cached: int
 ) -> dict[str, Any]:
     """The arguments that the stock forward takes with the ids of rows with images.
 
-    Args:
-        backbone: A policy's backbone.
-        input_ids: (B, T), with placeholders and no tickets.
-        rows: The images of each row.
-        mask: (B, T) attention mask, if the caller has one.
-        cached: Tokens of each row that the model has seen before these.
-
-    Returns:
-        Pixels, grids, token types of the native processor, on the ids' device, floats in the model's dtype.
+    `input_ids` (B, T) have placeholders and no tickets; the model has seen `cached` tokens of each row
+    before. The tensors are on the ids' device, floats in the model's dtype.
 
     Raises:
         ImageError: If the native processor refuses the batch, or images come behind a key-value cache.

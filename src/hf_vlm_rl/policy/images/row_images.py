@@ -28,11 +28,7 @@ class RowImages:
 
 
 class HostCopy:
-    """Whole numbers among a forward's arguments, on the host: downloaded together when first asked for.
-
-    Args:
-        kwargs: The arguments: `input_ids`, `attention_mask` and carried tickets, of any device.
-    """
+    """Whole numbers among a forward's arguments, on the host: downloaded together when first asked for."""
 
     def __init__(self, kwargs: Mapping[str, Any]):
         self._tensors = [kwargs.get(name) for name in ("input_ids", "attention_mask", "pixel_values")]

@@ -20,10 +20,6 @@ def without_spare_types(backbone: Any, kwargs: dict[str, Any]) -> dict[str, Any]
 
     They may be dropped where they follow from the ids: 0 everywhere, or 1 at image tokens and 0 elsewhere.
 
-    Args:
-        backbone: A policy's backbone.
-        kwargs: The arguments of its forward, or of `generate`.
-
     Raises:
         UnsupportedModelError: If they have other values.
     """

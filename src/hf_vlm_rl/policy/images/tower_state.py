@@ -59,14 +59,10 @@ class TowerState:
 def frozen_state(backbone: Any, language: str, how: tuple = ()) -> TowerState | None:
     """What the features of a frozen tower depend on; None if they must not be kept.
 
-    They are not kept if any part of the backbone other than the decoder is trained, carries an
-    adapter (which can be switched off), drops activations at random, runs a hook or a forward of somebody
-    else, or is on the device "meta" between its calls.
-
-    Args:
-        backbone: The multimodal backbone.
-        language: Name of its text decoder.
-        how: Settings outside the backbone that the features depend on, comparable.
+    They are not kept if any part of the backbone other than the decoder is trained, carries an adapter (which
+    can be switched off), drops activations at random, runs a hook or a forward of somebody else, or is on the
+    device "meta" between its calls. `how` has comparable settings outside the backbone that the features
+    depend on, `language` the name of its text decoder.
     """
     if torch.is_inference_mode_enabled():  # features made in it cannot take part in a later backward
         return None

@@ -30,13 +30,10 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def attach(decoder: nn.Module) -> int:
-    """Re-type a decoder's attention and recurrent modules in place.
+    """Re-type a decoder's attention and recurrent modules in place; returns the number of the latter.
 
     The decoder's forward alone would not do: gradient checkpointing runs the modules again in the backward
     pass, long after that forward is over.
-
-    Returns:
-        The number of recurrent modules.
     """
     AttentionInterface.register(PACKED, shared_prefix_attention)
     AttentionMaskInterface.register(PACKED, packed_mask)

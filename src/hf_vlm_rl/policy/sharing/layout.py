@@ -125,11 +125,9 @@ class Layout:
         return 1 - self.computed / (self.shape[0] * self.shape[1])
 
     def fits(self, positions: torch.Tensor, mask: torch.Tensor) -> bool:
-        """Whether every real token has the position of the packed token that stands for it.
+        """Whether each of the real tokens, `mask` (B, T), has the position of the packed token in its place.
 
-        Args:
-            positions: (..., B, T) explicit positions, on the layout's device.
-            mask: (B, T) bool, the real tokens.
+        `positions` are explicit ones, (..., B, T), on the layout's device.
         """
         rows = positions.expand(*positions.shape[:-2], *self.shape).flatten(-2, -1)
         packed = rows.index_select(-1, self.source).index_select(-1, self.target)

@@ -37,11 +37,9 @@ class Run:
 
 @dataclass(frozen=True)
 class Runs:
-    """How a module that reads from left to right runs on a packed sequence.
+    """How a module that reads from left to right runs on a packed sequence: by `runs`, one after another.
 
-    Attributes:
-        runs: In order.
-        place: (S,) index of each packed token in the flattened and concatenated runs.
+    `place` (S,) is the index of each packed token in the flattened and concatenated runs.
     """
 
     runs: tuple[Run, ...]
@@ -51,9 +49,8 @@ class Runs:
 class Packing:
     """How the rows of one forward are packed, as the modules of a decoder get it.
 
-    Args:
-        layout: On the decoder's device.
-        mask: (B or 1, 1, T, T) the backbone's one mask for all layers; None if each layer gets its own.
+    `layout` is on the decoder's device, and `mask`, (B or 1, 1, T, T), the backbone's one for all layers;
+    None if each layer gets its own.
     """
 
     def __init__(self, layout: Layout, mask: torch.Tensor | None = None):
@@ -63,9 +60,6 @@ class Packing:
 
     def visibility(self, mask: Any) -> Visibility:
         """Who sees whom in the layers that get a mask. Layers with the same mask share one `Visibility`.
-
-        Args:
-            mask: What the decoder hands its attention module.
 
         Raises:
             Refused: If it is no mask of this packed sequence.

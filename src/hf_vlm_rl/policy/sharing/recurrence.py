@@ -16,18 +16,7 @@ from .states import EarlierStates, keep_states
 
 
 def run_along(mixer: Any, forward: Any, cache_name: str, packing: Packing, kwargs: dict[str, Any]) -> Any:
-    """A recurrent module's output on a packed sequence.
-
-    Args:
-        mixer: The module.
-        forward: Its stock forward.
-        cache_name: The argument that takes the cache.
-        packing: How the rows are packed.
-        kwargs: Its arguments; `hidden_states` (1, S, H).
-
-    Returns:
-        (1, S, H).
-    """
+    """A recurrent module's output (1, S, H) on packed tokens; `cache_name` is its argument for a cache."""
     hidden = kwargs["hidden_states"][0]
     layer: Any = keep_states(LinearAttentionLayer())
     layers: list[Any] = [*[None] * mixer.layer_idx, layer]

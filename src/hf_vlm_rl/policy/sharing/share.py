@@ -35,16 +35,7 @@ IMAGE = (1 << 62) - 1
 
 
 def plan(backbone: Any, kwargs: Mapping[str, Any], rows: Rows) -> Layout | None:
-    """How the rows of a forward share; None if each is computed by itself. The report then says why.
-
-    Args:
-        backbone: A policy's backbone.
-        kwargs: Its arguments after `resolve`.
-        rows: The rows.
-
-    Returns:
-        The layout, on the device of the ids.
-    """
+    """How the rows share, on the ids' device; None if each is computed by itself; the report says why."""
     if backbone.sharing.mode is False:
         return None
     try:
@@ -77,11 +68,6 @@ def _require_plain_batch(backbone: Any, kwargs: Mapping[str, Any]) -> None:
 
 def layout_of(backbone: Any, kwargs: Mapping[str, Any], rows: Rows) -> Layout:
     """The layout of a batch, on the CPU.
-
-    Args:
-        backbone: A policy's backbone.
-        kwargs: `position_ids` and token types, if there are any.
-        rows: The rows.
 
     Raises:
         Refused: If common prefixes are too short, or the decoder cannot compute them once exactly.
@@ -126,16 +112,7 @@ def require_unwatched(backbone: Any) -> None:
 
 
 def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) -> torch.Tensor:
-    """Ids in which the tokens of different images differ.
-
-    Args:
-        backbone: A policy's backbone.
-        ids: (B, T) on the CPU, with clean placeholders.
-        rows: The images of each row.
-
-    Returns:
-        (B, T): the ids, with a negative number of the image at image tokens.
-    """
+    """A copy of the clean ids (B, T), on the CPU, with a negative number of its image at each image token."""
     keys = ids.clone()
     places = backbone.processing_class.state.marks(keys)
     for row, images in enumerate(rows):
@@ -152,10 +129,6 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
 def require_one_prompt_once(config: Any, token_types: Collection[str]) -> None:
     """Refuse decoders for which a prompt is not the same in each row that begins with it.
 
-    Args:
-        config: The text config.
-        token_types: `VLMFamily.token_types`.
-
     Raises:
         Refused: If it is such a decoder.
     """
@@ -168,9 +141,6 @@ def require_one_prompt_once(config: Any, token_types: Collection[str]) -> None:
 
 def require_packable(config: Any) -> None:
     """Refuse decoders with layers of an unknown kind; the comparison with stock finds what this misses.
-
-    Args:
-        config: The text config.
 
     Raises:
         Refused: If the decoder has layers of a kind that is not known.

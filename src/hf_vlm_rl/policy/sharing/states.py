@@ -11,11 +11,7 @@ L = TypeVar("L", bound=LinearAttentionCacheLayerMixin)
 
 
 def keep_states(layer: L) -> L:
-    """Let a cache's layer keep new states as new tensors; stock copies them in place, into one tensor.
-
-    Args:
-        layer: An empty layer, which is changed and returned.
-    """
+    """Let an empty layer of a cache keep new states as new tensors; stock copies them into one tensor."""
     vars(layer)["update_conv_state"] = MethodType(_update_conv_state, layer)
     vars(layer)["update_recurrent_state"] = MethodType(_update_recurrent_state, layer)
     return layer
@@ -52,11 +48,7 @@ def _update_recurrent_state(
 
 
 class EarlierStates:
-    """The states that a cache's layer had at the end of each of several sequences.
-
-    Args:
-        layer: The layer, which keeps the states of the latest sequences.
-    """
+    """The states that a cache's layer, which keeps the latest, had at the end of several sequences."""
 
     def __init__(self, layer: LinearAttentionCacheLayerMixin):
         self._layer = layer
@@ -67,11 +59,7 @@ class EarlierStates:
         self._kept.append((dict(self._layer.conv_states), dict(self._layer.recurrent_states)))
 
     def restore(self, sequences: torch.Tensor) -> None:
-        """Give the layer the states of some of the sequences.
-
-        Args:
-            sequences: (R,) their numbers.
-        """
+        """Give the layer the states of the sequences of these (R,) numbers."""
         current = (self._layer.conv_states, self._layer.recurrent_states)
         for states, earlier in zip(current, zip(*self._kept, strict=True), strict=True):
             for number in states:

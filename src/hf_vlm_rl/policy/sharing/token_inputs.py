@@ -9,12 +9,9 @@ from ..report import Refused
 
 
 def take_tokens(shape: tuple[int, int], source: torch.Tensor, kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The decoder's arguments, without masks, for some tokens of a batch.
+    """The decoder's arguments, without masks, for some tokens of a batch of shape (B, T).
 
-    Args:
-        shape: (B, T).
-        source: (R, L) indices of the tokens in the flattened batch.
-        kwargs: The arguments for the whole batch.
+    `source` has (R, L) indices of the tokens in the flattened batch.
 
     Raises:
         Refused: If the table does not say how the tokens' part of a tensor is picked.

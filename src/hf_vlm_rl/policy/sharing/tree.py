@@ -76,12 +76,9 @@ def cheapest_tree(
 ) -> tuple[Edge, ...]:
     """The edges that begin rows; with all edges below them, they hold every token of the rows.
 
-    Args:
-        keys: (B, T), all rows from the first column on.
-        lengths: (B,) tokens of each row.
-        ends: (B, T) for each place, the last one up to it at which a prefix of the row may end.
-        kinds: (B,) only rows of one kind share.
-        toll: Tokens that a prefix behind another prefix must save; infinity allows no such prefix.
+    `keys` (B, T) are the rows from the first column on, `lengths` (B,) their tokens, and `ends` (B, T) has
+    for each place the last one up to it at which a prefix of the row may end. Only rows of one of the `kinds`
+    (B,) share. A prefix behind another prefix must save `toll` tokens; infinity allows no such prefix.
     """
     # No prefix has a row's last token: a number that no other row has stands in its place.
     numbers = torch.arange(len(keys))

@@ -22,11 +22,7 @@ AHEAD = "tokens see what follows them where no mask forbids it"
 
 
 class Visibility:
-    """Which packed tokens see which. In this class, each sees all that comes before it in its rows.
-
-    Args:
-        layout: How the rows are packed.
-    """
+    """Which packed tokens see which. In this class, each sees all that comes before it in its rows."""
 
     def __init__(self, layout: Layout):
         self.layout = layout
@@ -56,11 +52,7 @@ class Visibility:
         return False
 
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
-        """Which queries see which keys.
-
-        Args:
-            queries: Packed positions, which broadcast with those of the keys.
-            keys: Packed positions.
+        """Which packed positions `queries` see which `keys`, two tensors that broadcast.
 
         Returns:
             Bool, of the shape to which they broadcast, or numbers that are added to the scores.
@@ -93,9 +85,7 @@ class Visibility:
 class FunctionVisibility(Visibility):
     """Asks a mask function of transformers, which knows a token by its place in its row.
 
-    Args:
-        layout: How the rows are packed.
-        function: Of (batch, head, query, key) indices, as `transformers.masking_utils` combines them.
+    The function is one of (batch, head, query, key) indices, as `transformers.masking_utils` combines them.
     """
 
     def __init__(self, layout: Layout, function: Callable):
@@ -122,11 +112,7 @@ class FunctionVisibility(Visibility):
 
 
 class DenseVisibility(Visibility):
-    """Reads the mask of the whole batch that the backbone makes.
-
-    Args:
-        layout: How the rows are packed.
-        mask: (B or 1, 1, T, T), bool or added to the scores.
+    """Reads the backbone's mask of the whole batch: (B or 1, 1, T, T), bool or added to the scores.
 
     Raises:
         Refused: If the mask has another form, or rows differ in what their common prefix sees.
@@ -198,9 +184,7 @@ def looks_ahead(module: nn.Module) -> bool:
 class PackedMask:
     """What our mask interface returns for a packed sequence: the function that would fill a mask.
 
-    Attributes:
-        function: Of (batch, head, query, key) indices, without padding.
-        lengths: Numbers of queries and keys that the mask would have.
+    It takes (batch, head, query, key) indices, without padding; `lengths` are those that the mask would have.
     """
 
     function: Callable
@@ -212,12 +196,8 @@ def packed_mask(
 ) -> PackedMask:
     """A mask interface of transformers, for decoders that run on a packed sequence.
 
-    Args:
-        q_length: S, the packed tokens.
-        kv_length: S.
-        mask_function: Of indices, without padding.
-        use_vmap: The function is the model's own, so its indices may mean anything.
-        **kwargs: Padding and a cache, which packed sequences have not, and options of dense masks.
+    Both lengths are S, the packed tokens. `mask_function` is one of indices, without padding; with `use_vmap`
+    it is the model's own, so its indices may mean anything.
 
     Raises:
         Refused: If the function may not be one of places in a row.

@@ -14,10 +14,6 @@ CONVOLUTIONS = (nn.Conv1d, nn.ConvTranspose1d)
 def fused_experts(model: nn.Module, path: str) -> dict[str, nn.Parameter]:
     """The parameters that each hold the weights of all experts of a layer.
 
-    Args:
-        model: A policy, with adapters or without, on any device.
-        path: Its decoder, as `VLMFamily.language`.
-
     Returns:
         Name, as in the model without adapters, to parameter, of shape (experts, ..., ...). Experts that are
         layers of their own are not among them.

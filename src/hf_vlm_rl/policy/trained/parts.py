@@ -24,14 +24,9 @@ def below(name: str, paths: Sequence[str]) -> bool:
 
 
 def part_of(name: str, family: VLMFamily) -> Part:
-    """The part that a parameter belongs to.
+    """The part that a parameter belongs to, by its name in `named_parameters()`, the head excepted.
 
-    Args:
-        name: As in `named_parameters()` of the model, the head excepted.
-        family: The model's row.
-
-    Returns:
-        "projector" also for parameters outside all parts: LLaVA-NeXT's separator between rows of tiles.
+    "projector" also for parameters outside all parts: LLaVA-NeXT's separator between rows of tiles.
     """
     if below(name, family.projector):  # before the tower, because Qwen's projector is inside it
         return "projector"
@@ -45,13 +40,8 @@ def part_of(name: str, family: VLMFamily) -> Part:
 def freeze(policy: Any, vision: bool, projector: bool, language: bool) -> None:
     """Stop gradients to the chosen parts; the other parts stay as they are.
 
-    Modules of other modalities are always frozen: no image or text reaches them.
-
-    Args:
-        policy: An `AutoVLMPolicy`; adapters inside a part belong to it.
-        vision: The vision tower.
-        projector: The projector.
-        language: The decoder, with its embeddings and the language-model head.
+    Adapters inside a part belong to it, and to `language` the embeddings and the language-model head. Modules
+    of other modalities are always frozen: no image or text reaches them.
     """
     chosen = {"vision": vision, "projector": projector, "language": language, "other": True}
     head = set(map(id, policy.get_output_embeddings().parameters()))

@@ -42,11 +42,7 @@ def carry(row: Mapping[str, Any], mark: Callable[[Any], str], placeholder: str) 
     """The columns of a row that hold texts, with a mark in the place of each image.
 
     The images of a column go into the prompt; without a prompt column, into each column that begins with it.
-
-    Args:
-        row: In TRL's columns.
-        mark: Stores an image and returns its mark.
-        placeholder: The string that stands for one image in a prompt that is a string.
+    `placeholder` stands for one image in a prompt that is a string.
 
     Raises:
         ImageError: If images and places differ in number.
@@ -70,9 +66,9 @@ def carry(row: Mapping[str, Any], mark: Callable[[Any], str], placeholder: str) 
 def _heads(texts: Mapping[str, Any]) -> tuple[str, ...]:
     """The columns that begin with the prompt."""
     for names in (("prompt",), ("messages",), ("chosen", "rejected", "reference"), ("text",)):
-        found = tuple(name for name in names if texts.get(name) is not None)
-        if found:
-            return found
+        heads = tuple(name for name in names if texts.get(name) is not None)
+        if heads:
+            return heads
     return ()
 
 

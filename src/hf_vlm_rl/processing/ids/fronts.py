@@ -22,10 +22,7 @@ def handshake(processing: Any) -> dict[str, int]:
 def check_servers(trainer: Any, processing: Any, known: set[str]) -> None:
     """Refuse a trainer whose server knows nothing of this tokenizer's tickets, or reads other images.
 
-    Args:
-        trainer: TRL's.
-        processing: The policy's processing class.
-        known: Addresses that answered; those that do are added.
+    Addresses that answer are added to `known`.
 
     Raises:
         ValueError: If nobody at such an address reads this tokenizer's tickets.
@@ -34,9 +31,9 @@ def check_servers(trainer: Any, processing: Any, known: set[str]) -> None:
         if address in known:
             continue
         own, salt = handshake(processing), processing.codec.salt
-        said = {"salt": _salt_in_process(trainer)} if address is None else _said(address)
-        answer = said["salt"]
-        if answer == salt and said.get("images", own["images"]) != own["images"]:
+        reply = {"salt": _salt_in_process(trainer)} if address is None else _reply_of(address)
+        answer = reply["salt"]
+        if answer == salt and reply.get("images", own["images"]) != own["images"]:
             raise ValueError(
                 f"{type(trainer).__name__} has {setting} set, and the front at {address} processes images "
                 "with other settings than this tokenizer. Expected the same: give hf-vlm-rl vllm-front the "
@@ -61,9 +58,9 @@ def check_tools(trainer: Any) -> None:
         ImportError: If it has a vLLM server, and its TRL asks that with other rows' conversations.
         ValueError: If the loop would ask the policy's config for what only configs of language models have.
     """
-    given, addresses = vars(trainer), server_addresses(trainer)  # not every trainer has tools
+    attributes, addresses = vars(trainer), server_addresses(trainer)  # not every trainer has tools
     # Inside its `__init__`, a trainer has no model yet; in its own process, vLLM's config is asked.
-    if not given.get("tools") or given.get("model") is None or None in addresses.values():
+    if not attributes.get("tools") or attributes.get("model") is None or None in addresses.values():
         return
     if addresses:
         require_trl_with_tools_on_servers()
@@ -81,7 +78,7 @@ def _salt_in_process(trainer: Any) -> int | str:
     return getattr(getattr(engine, "llm", None), "ticket_salt", "no server")
 
 
-def _said(address: str) -> dict[str, Any]:
+def _reply_of(address: str) -> dict[str, Any]:
     """What a front answers; as its salt, what else happened."""
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https"):
@@ -89,7 +86,7 @@ def _said(address: str) -> dict[str, Any]:
     host = parts.netloc.rpartition("@")[2]  # without a token
     try:
         with urlopen(f"{parts.scheme}://{host}/tickets", timeout=SECONDS) as response:
-            said = json.load(response)
-            return {name: said[name] for name in ("salt", "images")}
+            reply = json.load(response)
+            return {name: reply[name] for name in ("salt", "images")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         return {"salt": f"{type(error).__name__}: {error}"}

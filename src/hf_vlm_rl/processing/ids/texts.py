@@ -28,14 +28,7 @@ class TicketTexts:
         return any(isinstance(part, int) for part in self._marks.split(text))
 
     def encode(self, index: int, text: str, special: bool, limit: int | None, side: str) -> list[int]:
-        """One row of L ids with tickets inside.
-
-        Args:
-            index: The row's index, for messages.
-            text: The text, with marks.
-            special: Whether special tokens go around the text.
-            limit: The most tokens, if it is to be cut.
-            side: "right" or "left", where it is cut.
+        """One row of L ids with tickets inside, of a text with marks; `limit` cuts it on one `side`.
 
         Raises:
             ImageError: If an image would be cut; if the text has a placeholder that is no image.
@@ -65,8 +58,8 @@ class TicketTexts:
         """Write into clean ids the tickets that the processing class returned with them in `pixel_values`."""
         tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
         lengths = [self._processing.processed(ticket).tokens for ticket in tickets]
-        kept = [self._processing.state.keep(ticket, RowNote()) for ticket in tickets]
-        return self._processing.codec.write(clean, kept, lengths)
+        noted = [self._processing.state.keep(ticket, RowNote()) for ticket in tickets]
+        return self._processing.codec.write(clean, noted, lengths)
 
     def parts(self, row: list[int]) -> list[list[int] | str]:
         """Split a row into the ids between its images, and the marks of these.

@@ -202,8 +202,8 @@ class IdsTokenizer(Retyped, _StockTokenizer):
         **kwargs: Any,
     ) -> Any:
         self._check_caller()
-        given, batched = normalize(conversation)
-        conversations, tickets = self._with_empty_blocks(given)
+        in_blocks, batched = normalize(conversation)
+        conversations, tickets = self._with_empty_blocks(in_blocks)
         names = ("padding", "truncation", "max_length", "return_tensors")
         encoding = {name: kwargs.pop(name) for name in names if kwargs.get(name)}
         template = kwargs | {"tools": tools, "chat_template": self.get_chat_template(chat_template, tools)}
@@ -246,14 +246,14 @@ class IdsTokenizer(Retyped, _StockTokenizer):
         }
         return BatchEncoding(columns)
 
-    def _with_empty_blocks(self, given: list[list[dict]]) -> tuple[list[list[dict]], list[list[int]]]:
+    def _with_empty_blocks(self, conversations: list[list[dict]]) -> tuple[list[list[dict]], list[list[int]]]:
         """Conversations with an empty block for each mark and image; and the tickets of each, in order."""
-        conversations, tickets = [], []
-        for row, messages in enumerate(given):
+        emptied, tickets = [], []
+        for row, messages in enumerate(conversations):
             own: list[int] = []
-            conversations.append([self._message(message, row, own) for message in messages])
+            emptied.append([self._message(message, row, own) for message in messages])
             tickets.append(own)
-        return conversations, tickets
+        return emptied, tickets
 
     def _message(self, message: dict, row: int, tickets: list[int]) -> dict:
         if message.get("content") is None:

@@ -24,9 +24,7 @@ def settings_of(image_processor: Any) -> dict[str, Any]:
 def image_options(family: VLMFamily, options: Mapping[str, int | None]) -> dict[str, int]:
     """The options that the caller set, under the names of the family's image processor.
 
-    Args:
-        family: The model's family.
-        options: By the names in `OPTIONS`; None for those that the caller left out.
+    `options` has the names of `OPTIONS`, and None for those that the caller left out.
 
     Raises:
         ValueError: If the family has no such option, or a value is no whole number in its bounds.

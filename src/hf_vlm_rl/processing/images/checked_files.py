@@ -19,12 +19,7 @@ FETCHED_BYTES = 64 << 20
 
 
 class CheckedFiles:
-    """Images and texts in a directory, by their tickets.
-
-    Args:
-        disk: The directory.
-        origin: Where to fetch what the directory lacks.
-    """
+    """Images and texts in a directory, by their tickets; what it lacks is fetched from `origin`."""
 
     def __init__(self, disk: Directory, origin: Origin | None = None):
         self.disk, self.origin = disk, origin

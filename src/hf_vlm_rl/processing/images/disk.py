@@ -29,13 +29,7 @@ _FILE = re.compile(r"[0-9a-f]{16}(\.[a-z]+)+|\.\w{8}\.tmp")
 
 
 class Cleaned(NamedTuple):
-    """What `Directory.clean` did.
-
-    Attributes:
-        files: Number of files removed.
-        nbytes: Their size.
-        refused: Number of files that belong to other users and could not be removed.
-    """
+    """What `Directory.clean` removed; `refused` files belong to other users and could not be removed."""
 
     files: int = 0
     nbytes: int = 0
@@ -96,13 +90,7 @@ class Directory:
         return None
 
     def write(self, key: int, suffix: str, content: bytes, keep: bool = False) -> None:
-        """Write the file of a key; replaces a file with other content.
-
-        Args:
-            key: The hash.
-            suffix: What kind of file it is.
-            content: What it shall hold.
-            keep: Write it to `kept/`, for other processes and later runs.
+        """Write the file of a key, in place of one with other content; `keep` it for later runs.
 
         Raises:
             OSError: If it cannot be written; an older file stays.
@@ -144,10 +132,7 @@ class Directory:
             yield
 
     def clean(self, older_than_days: float) -> Cleaned:
-        """Remove what no process read or wrote for some time, kept or spilled.
-
-        Args:
-            older_than_days: For how many days.
+        """Remove what no process read or wrote for so many days, kept or spilled.
 
         Raises:
             FileNotFoundError: If the directory is no store: it lacks the marker that every store has.

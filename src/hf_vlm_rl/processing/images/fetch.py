@@ -19,11 +19,8 @@ TOTAL_SECONDS = 180
 def fetch(url: str) -> bytes:
     """The body that an http(s) address answers with.
 
-    Args:
-        url: The address. Redirects, of which there may be `MAX_REDIRECTS`, lead to http(s) addresses only.
-
-    Returns:
-        At most `MAX_BYTES` bytes, which took at most about `TOTAL_SECONDS` to come.
+    Redirects, of which there may be `MAX_REDIRECTS`, lead to http(s) addresses only. It has at most
+    `MAX_BYTES` bytes, which took at most about `TOTAL_SECONDS` to come.
 
     Raises:
         ImageError: If the address cannot be reached, answers with an error, or beyond a bound; or if
@@ -63,8 +60,7 @@ def fetch(url: str) -> bytes:
 class _Deadline:
     """Ends connections after `TOTAL_SECONDS`: a server may send headers, or parts of them, without end.
 
-    Attributes:
-        over: Whether it did.
+    `over` says whether it did.
     """
 
     def __init__(self) -> None:

@@ -14,13 +14,9 @@ Value = TypeVar("Value")
 class ByteBoundedCache(Generic[Key, Value]):
     """Least-recently-used cache; threads may share it, and a forked child may go on using it.
 
-    A copy, by `copy.deepcopy` or `pickle`, begins empty.
-
-    Args:
-        limit_bytes: Bound of the values held, in bytes. The newest one always stays.
-        nbytes: Size of a value, in bytes.
-        before_drop: Called with key and value before one is dropped for want of room, while `get` still finds
-            it. If it raises, the value stays and `put` raises.
+    A copy, by `copy.deepcopy` or `pickle`, begins empty. The newest value always stays, whatever the bound.
+    `before_drop` is called with key and value before one is dropped for want of room, while `get` still finds
+    it. If it raises, the value stays and `put` raises.
     """
 
     def __init__(
@@ -61,8 +57,7 @@ class ByteBoundedCache(Generic[Key, Value]):
     def put(self, key: Key, value: Value) -> Value:
         """Keep a value, and drop the least recently used ones beyond the bound.
 
-        Returns:
-            The value that the key has now: an older one stays in place of `value`.
+        Returns the value that the key has now: an older one stays in place of `value`.
         """
         size = self._size_of(value)
         with self._lock:

@@ -16,15 +16,10 @@ from ...errors import ImageError
 
 
 def native_rgb(image_processor: Any, asked: bool | None, image: Any) -> PIL.Image.Image:
-    """Convert an image to RGB as an image processor's call does.
+    """Convert an image to a new one in RGB, as an image processor's call does.
 
-    Args:
-        image_processor: The native one.
-        asked: `do_convert_rgb` as the native processor passes it; None leaves it to the image processor.
-        image: A PIL image, or a numpy/torch array.
-
-    Returns:
-        A new image.
+    `asked` is `do_convert_rgb` as the native processor passes it; None leaves it to the image processor.
+    `image` is a PIL image, or a numpy/torch array.
 
     Raises:
         ImageError: If the image processor refuses it, or makes other pixels of it than 3 channels of 8 bits.

@@ -21,9 +21,6 @@ class TextPrompts:
     """Prompts without images that this process has padded, found by the ids that a row begins with.
 
     Memory holds two hashes of each prompt; what was noted stays in the prompt's file.
-
-    Args:
-        files: Where notes live.
     """
 
     def __init__(self, files: CheckedFiles):
@@ -35,15 +32,9 @@ class TextPrompts:
         self._keys: dict[bytes, int] = {}  # hash of a prompt's ids to the key of its note
 
     def keep(self, salt: int, ids: Sequence[int], note: RowNote) -> int:
-        """Write the note of a prompt without images.
+        """Write the note of a prompt without images, and return its key, a signed 64-bit integer.
 
-        Args:
-            salt: `TicketCodec.salt`: equal ids of two tokenizers are two prompts.
-            ids: The prompt.
-            note: Its columns and messages.
-
-        Returns:
-            The note's key, a signed 64-bit integer.
+        `salt` is `TicketCodec.salt`: equal ids of two tokenizers are two prompts.
 
         Raises:
             TicketError: If the note cannot be written as JSON.
@@ -56,12 +47,7 @@ class TextPrompts:
         return key
 
     def remember(self, salt: int, ids: Sequence[int], key: int) -> bool:
-        """Make a row's note known to `find`.
-
-        Args:
-            salt: As in `keep`.
-            ids: The row: the prompt, or the prompt with its answer.
-            key: What `keep` returned for the prompt.
+        """Make known to `find` the note that `keep` wrote of a row's prompt; `ids` may go on with its answer.
 
         Returns:
             Whether the note exists and its prompt is what `ids` begins with.
@@ -91,14 +77,7 @@ class TextPrompts:
         return self._content(key) is not None
 
     def find(self, salt: int, ids: Sequence[int]) -> tuple[int, RowNote] | None:
-        """The longest remembered prompt that a row without images begins with.
-
-        Args:
-            salt: As in `keep`.
-            ids: The row without padding: a prompt and its completion.
-
-        Returns:
-            The prompt's number of tokens and its note; None if no prompt is known.
+        """Tokens and note of the longest remembered prompt that a row without images and padding begins with.
 
         Raises:
             TicketError: If the note's file is damaged, or was deleted since.

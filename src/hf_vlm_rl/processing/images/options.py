@@ -132,12 +132,6 @@ def native_options(
 ) -> tuple[PIL.Image.Image, dict[str, Any]]:
     """An image and the arguments with which the native image processor is to be called for it alone.
 
-    Args:
-        image: Upright RGB.
-        options: Of this image.
-        family: The model's family.
-        image_processor: The native one.
-
     Returns:
         The image, resized if the options name a size (in multiples of a token's side, as Qwen's
         `process_vision_info` does); and JSON-like arguments.
@@ -167,12 +161,7 @@ def native_options(
 
 
 def marked(text: str, placeholder: str, options: Sequence[Mapping[str, Any]]) -> str:
-    """Write the options of a prompt's images into its text, as marks behind their placeholders.
-
-    Args:
-        text: A rendered prompt with one placeholder an image.
-        placeholder: The text that stands for an image.
-        options: Of each image, in order.
+    """Write the options of each image, in order, into a prompt's text, as marks behind their placeholders.
 
     Raises:
         ImageError: If the text has not one placeholder an image.
@@ -194,14 +183,14 @@ def unmarked(text: str, placeholder: str) -> tuple[str, list[dict[str, Any]]]:
     if _MARK not in text:
         return text, [{} for _ in range(text.count(placeholder))]
     first, *rest = text.split(placeholder)
-    found, parts = [], []
+    options, parts = [], []
     for part in rest:
         mark = _MARKED.match(part)
         if mark is not None and mark[0] != _mark(mark[1]):
             mark = None  # somebody's text that looks like a mark
-        found.append(json.loads(mark[1]) if mark else {})
+        options.append(json.loads(mark[1]) if mark else {})
         parts.append(part[mark.end() :] if mark else part)
-    return placeholder.join([first, *parts]), found
+    return placeholder.join([first, *parts]), options
 
 
 def _mark(options: str) -> str:

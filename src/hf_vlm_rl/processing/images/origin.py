@@ -21,13 +21,10 @@ TEXT_BYTES = 16 << 20  # of a note; prompts and columns are in it
 
 
 class Origin:
-    """A folder with the layout of a store, at any address that `fsspec` reads.
+    """A folder with the layout of a store, at any address that `fsspec` reads: `hf://buckets/user/images`.
 
-    Nothing in it is trusted: what is fetched has a bounded size, has to be what its ticket stands for, and
-    is a PNG or JSON.
-
-    Args:
-        url: A path, or an address such as `hf://buckets/user/images` or `hf://datasets/user/images`.
+    Nothing in it is trusted: what is fetched has a bounded size, has to be what its ticket stands for, and is
+    a PNG or JSON.
     """
 
     def __init__(self, url: str):

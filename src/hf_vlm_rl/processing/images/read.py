@@ -25,9 +25,8 @@ MAX_IMAGE_PIXELS = (256 << 20) // 3
 def by_transformers(image: Any) -> PIL.Image.Image:
     """Convert an image to RGB as transformers does outside of any model: on white (5.20 drops transparency).
 
-    Args:
-        image: A PIL image, or a numpy/torch array of shape (H, W), (H, W, C) or (C, H, W) with C in
-            {1, 3, 4}, uint8 in [0, 255] or float in [0, 1].
+    An array has the shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4}, uint8 in [0, 255] or float in
+    [0, 1].
 
     Raises:
         ImageError: If an array has another shape, another type or other values.

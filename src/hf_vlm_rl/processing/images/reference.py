@@ -19,24 +19,14 @@ PAYLOADS = ("image", "path", "url", "image_url", "base64")
 
 
 class EncodedReference(TypedDict):
-    """An image that is not decoded, and whose bytes are known.
-
-    Attributes:
-        path: Where the bytes are from, if that is known.
-        bytes: The encoded file. It is read in place of the path.
-    """
+    """An image that is not decoded, and whose bytes, the encoded file, are known; its path may be, too."""
 
     path: str | None
     bytes: bytes
 
 
 class PathReference(TypedDict):
-    """An image that has to be read.
-
-    Attributes:
-        path: A path or an http(s) URL.
-        bytes: None.
-    """
+    """An image that has to be read from a path or an http(s) URL."""
 
     path: str
     bytes: None
@@ -49,10 +39,8 @@ Reference = EncodedReference | PathReference
 def parse(value: Any, folder: str = "") -> Reference:
     """Read an image field, without opening anything.
 
-    Args:
-        value: A `str` or `Path` of a file; a `file://`, `data:` or `http(s)://` URL; encoded bytes; a dict
-            with `bytes`, or with one of these under one of `PAYLOADS`.
-        folder: Paths are relative to it. Default: the current folder.
+    It is a `str` or `Path` of a file, relative to `folder`; a `file://`, `data:` or `http(s)://` URL; encoded
+    bytes; or a dict with `bytes`, or with one of these under one of `PAYLOADS`.
 
     Raises:
         ImageError: If it is something else, also if it is an image already (of PIL, an array).

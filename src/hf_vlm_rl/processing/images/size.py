@@ -26,10 +26,8 @@ _KEYWORD = max(map(len, _EXIF_TEXTS))
 def image_size(image: Any, fetch: bool = True) -> tuple[int, int]:
     """Width and height, in pixels, that `load_rgb` would give.
 
-    Args:
-        image: What `load_rgb` takes. Only arrays, images at http(s) addresses and formats without a clear
-            header are decoded, so a file with a good header and broken pixels passes.
-        fetch: Fetch images at http(s) addresses. Otherwise they are errors.
+    Only arrays, images at http(s) addresses and formats without a clear header are decoded, so a file with a
+    good header and broken pixels passes. Without `fetch`, images at http(s) addresses are errors.
 
     Raises:
         ImageError: If there is no such file, or it is no image.

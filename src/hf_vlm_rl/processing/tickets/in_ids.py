@@ -143,11 +143,11 @@ class TicketCodec:
             if ticket is None:
                 raise TicketError(self._no_ticket(clean, anchor) + (SETTINGS if tickets else ""))
             position = anchor
-            for found in range(length_of(ticket)):
+            for count in range(length_of(ticket)):
                 place = _index(clean, clean[anchor], position)
                 if place is None:
                     raise TicketError(
-                        f"The image at position {anchor} has {found} of its {length_of(ticket)} tokens "
+                        f"The image at position {anchor} has {count} of its {length_of(ticket)} tokens "
                         "left: the row was truncated. Raise the length limit, or drop the row." + SETTINGS
                     )
                 position = place + 1
@@ -182,8 +182,8 @@ class TicketCodec:
 
     def _anchor(self, row: list[int], start: int) -> int | None:
         """Where the next placeholder of an image or a video is."""
-        found = (_index(row, token, start) for token in self.placeholders)
-        return min((place for place in found if place is not None), default=None)
+        places = (_index(row, token, start) for token in self.placeholders)
+        return min((place for place in places if place is not None), default=None)
 
     def _take(self, row: list[int], anchor: int, known: Callable[[int], bool] | None = None) -> int | None:
         """Decode the ticket after `anchor` and put placeholders in its place; None if none is known."""

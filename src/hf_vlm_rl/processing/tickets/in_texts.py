@@ -54,13 +54,7 @@ class TextTickets:
                 yield part
 
     def fill(self, text: str, written: str, tickets: Sequence[int]) -> str:
-        """A text with a mark in the place of each image.
-
-        Args:
-            text: A text with `written` once for each ticket.
-            written: The string that stands for one image.
-            tickets: In order.
-        """
+        """A text with a mark in the place of each image, where it has `written` once for each ticket."""
         first, *others = text.split(written)
         return first + "".join(
             self.write(ticket) + part for ticket, part in zip(tickets, others, strict=True)

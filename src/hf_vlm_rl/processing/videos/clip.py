@@ -168,13 +168,13 @@ class _FrameList:
         self._frames = _split(source)
         if not len(self._frames):
             raise ImageError(f"Got a video without frames. Expected {ACCEPTED}.")
-        given = {name: value for name, value in (metadata or {}).items() if value is not None}
-        if unknown := sorted(given.keys() - FIELDS):
+        fields = {name: value for name, value in (metadata or {}).items() if value is not None}
+        if unknown := sorted(fields.keys() - FIELDS):
             raise ImageError(f"Got video_metadata with {unknown}. Expected some of {sorted(FIELDS)}.")
-        self.metadata = {"total_num_frames": len(self._frames), "fps": None} | given
-        if "frames_indices" in given and len(given["frames_indices"]) != len(self._frames):
+        self.metadata = {"total_num_frames": len(self._frames), "fps": None} | fields
+        if "frames_indices" in fields and len(fields["frames_indices"]) != len(self._frames):
             raise ImageError(
-                f"Got {len(self._frames)} frames and frames_indices of {len(given['frames_indices'])}. "
+                f"Got {len(self._frames)} frames and frames_indices of {len(fields['frames_indices'])}. "
                 "Expected one index for each frame."
             )
 

@@ -25,12 +25,8 @@ _OF_THE_CALL = frozenset(
 class Videos:
     """What a processing class knows of videos; it asks the native processor when the first one comes.
 
-    Args:
-        store: Where frames go.
-        image_id: The id of an image feature.
-        video_id: The id of a video feature; None if the model has none, or it is the image's.
-        placeholder: The string that stands for one video in a prompt; None if there is none.
-        refusal: Why the model takes no videos; "" if it does.
+    `ProcessingState` says what the ids and the placeholder are. `refusal` is why the model takes no videos,
+    or "".
     """
 
     def __init__(
@@ -57,12 +53,7 @@ class Videos:
             raise UnsupportedModelError(f"Got a video. {self.refusal}")
 
     def ticket(self, native: ProcessorMixin, video: Video, asked: Mapping[str, Any]) -> int:
-        """Sample a video, store its frames, and return its ticket.
-
-        Args:
-            native: The native processor.
-            video: The video.
-            asked: The call's arguments for the video processor, defaults included.
+        """Sample a video, store its frames, and return its ticket; `asked` includes the defaults of the call.
 
         Raises:
             ImageError: If the video or an option cannot be used.
@@ -75,12 +66,12 @@ class Videos:
                 "memory may have video_metadata."
             )
         defaults = self._asked_by_default(native)
-        given = {
+        settings = {
             name: value
             for name, value in asked.items()
             if name in known and (name not in defaults or defaults[name] != value)
         }
-        options = given | dict(video.options)
+        options = settings | dict(video.options)
         own = {name: options.pop(name) for name in sorted(SAMPLING & options.keys())}
         general = {name: value for name, value in defaults.items() if name in SAMPLING and value is not None}
         if own.keys() & {RATE, COUNT}:  # either of the two replaces both defaults

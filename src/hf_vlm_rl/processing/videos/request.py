@@ -46,12 +46,7 @@ class Video:
 
 @dataclass(frozen=True)
 class VideoTicket:
-    """A video of a row whose frames are in the store.
-
-    Attributes:
-        ticket: Its ticket.
-        beside: True if the ticket travels in `pixel_values`, False if it is written into the ids.
-    """
+    """A video of a row, in the store; its ticket is `beside` the ids, in `pixel_values`, or inside them."""
 
     ticket: int
     beside: bool
@@ -63,10 +58,7 @@ def is_video(value: Any) -> bool:
 
 
 def as_video(value: Any) -> Video:
-    """Read a video field of any form.
-
-    Args:
-        value: A `Video`, a block or dict with the video under one of `PAYLOADS` and options, or the source.
+    """Read a video field: a `Video`, its source, or a dict with one under one of `PAYLOADS` and options.
 
     Raises:
         ImageError: If a dict has no video, or several.

@@ -16,11 +16,7 @@ def stand_ins(videos: Sequence[VideoTicket]) -> list[np.ndarray]:
 
 
 def in_place_of_videos(processing: Any, videos: Any) -> tuple[dict, list[str]]:
-    """Tickets for the native `__call__`, which asks for the tensors of videos.
-
-    Returns:
-        `pixel_values_videos`, the tickets as int64 (N, 1, 1); and the texts that stand for the N videos.
-    """
+    """`pixel_values_videos`, tickets as int64 (N, 1, 1) in place of pixels, and the texts of the N videos."""
     tickets = _tickets(videos)
     inputs = {"pixel_values_videos": torch.tensor(tickets, dtype=torch.int64).view(-1, 1, 1)}
     return inputs, [processing.processed(ticket).replacement for ticket in tickets]

@@ -13,7 +13,7 @@ from tests.documents.pages import ROOT
 from tests.lanes import KINDS
 
 # Waits of the policy beyond stock's, at most. docs/performance.md has them all.
-MORE = {"forward and backward": 4, "generate, 16 tokens": 8, "GRPO step": 12, "DPO step": 4}
+MORE = {"forward and backward": 4, "generate, 16 tokens": 8, "GRPO step": 12, "DPO step": 8}
 
 pytestmark = [
     pytest.mark.slow,

@@ -49,6 +49,9 @@ for the first time. No test of this package has trained one.
 # Classes of transformers' two mappings that no tiny checkpoint here covers yet, and their first release.
 UNTESTED = {"apertus1p5": "5.24", "hy_v4_vl": "5.24", "inkling2_loop": "5.24"}
 
+# The release before which a class of this page is not in transformers.
+SINCE = {**UNTESTED, "omniasr": "5.24"}
+
 REST = """
 ## Classes that are no policies
 
@@ -86,6 +89,7 @@ UNSUPPORTED = {
             "kyutai_speech_to_text",
             "moss_transcribe_diarize",
             "nemo_speechlm",
+            "omniasr",
             "qwen2_audio",
             "qwen3_asr",
             "vibevoice_asr",

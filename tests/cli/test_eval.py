@@ -147,8 +147,7 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["rows.jsonl"], "Expected a dataset and --rewards, or --lmms with tasks of lmms-eval."),
-        (["--rewards", "iou_reward"], "Expected a dataset and --rewards, or --lmms"),
+        (["--rewards", "iou_reward"], "Got no dataset. --rewards needs one"),
         (["rows.jsonl", "--lmms", "ai2d"], "Got dataset with --lmms"),
         (["--lmms", "ai2d", "--temperature", "1", "--drop", "id"], "Got drop, temperature with --lmms"),
         (["--lmms", "ai2d", "--out", "out", "--limit", "3"], "--lmms needs lmms-eval: pip install '.[lmms]'"),

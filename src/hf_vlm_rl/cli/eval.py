@@ -34,8 +34,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "folder, or a Hub id; paths of images are relative to the file",
     )
     add_row_options(parser)
-    parser.add_argument("--rewards", nargs="+", help="names from hf_vlm_rl.rewards, or module:function")
-    parser.add_argument(
+    measured = parser.add_mutually_exclusive_group(required=True)
+    measured.add_argument("--rewards", nargs="+", help="names from hf_vlm_rl.rewards, or module:function")
+    measured.add_argument(
         "--lmms", metavar="TASKS", help="of lmms-eval, in place of dataset and rewards: mmstar,ai2d"
     )
     parser.add_argument("--lmms-folder", help="with further tasks for lmms-eval")
@@ -85,8 +86,8 @@ def run(options: argparse.Namespace) -> None:
 
 def _check(options: argparse.Namespace) -> None:
     if options.lmms is None:
-        if options.dataset is None or not options.rewards:
-            raise ValueError("Expected a dataset and --rewards, or --lmms with tasks of lmms-eval.")
+        if options.dataset is None:
+            raise ValueError("Got no dataset. --rewards needs one; --lmms has its tasks'.")
         return
     parser = argparse.ArgumentParser()
     arguments(parser)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from transformers import AutoConfig, AutoProcessor
 
 from hf_vlm_rl import AutoVLMPolicy
@@ -15,6 +17,8 @@ from tests.images import photo
 from tests.tiny import EVERY, WITHOUT_POLICY
 
 from .cases import native, tickets, user
+
+NEWEST = Version(transformers.__version__) >= Version("5.24")
 
 # Newer classes whose trainers run on every TRL lane: experts, hybrids, their own positions and masks.
 NEWER = (
@@ -69,6 +73,8 @@ WITHOUT_ROUTER_LOSS = (
 
 # Those that take videos; in the others, stock takes none or fails on a tiny clip, or differs.
 VIDEO_CLASSES = (
+    # Before transformers 5.24, the self-check finds that its videos are not stock's.
+    *(("kimi_k25",) if NEWEST else ()),
     "internvl",
     "qwen2_vl",
     "qwen2_5_vl",

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-IMAGE_COLUMNS = ("image", "images")
+from ..processing.stored_rows import IMAGE_COLUMNS
+
 LONGEST = 2000  # characters of a column that are kept
 
 

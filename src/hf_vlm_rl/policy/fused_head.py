@@ -36,11 +36,10 @@ def of_labelled_tokens(assigned: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(stock)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
-        labels = kwargs.get("labels")
+        labels: Any = kwargs.get("labels")
         # A forward that is assigned on top of this one has cut the labels already.
-        if not kwargs.get("fused_lm_head") or labels is None or kwargs.get("shift_labels") is not None:
-            return stock(self, *args, **kwargs)
-        if labels.device.type != "cpu":
+        uncut = kwargs.get("fused_lm_head") and labels is not None and kwargs.get("shift_labels") is None
+        if not uncut or labels.device.type != "cpu":
             return stock(self, *args, **kwargs)
         labels = kwargs.pop("labels")[:, 1:]
         mask = labels != IGNORED

@@ -7,6 +7,10 @@ from collections.abc import Callable, Mapping, Sized
 from typing import Any
 
 from ..errors import ColumnError
+from ..processing.images.reference import column_images
+
+# Where trainers put the images of a row.
+IMAGES = ("images", "image")
 
 
 def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callable, reward: str) -> list:
@@ -99,3 +103,12 @@ def as_boxes(value: Any) -> list[tuple[float, float, float, float]]:
     if not isinstance(value, list | tuple):
         raise ValueError("a list of boxes [x1, y1, x2, y2]")
     return [as_box(box) for box in value]
+
+
+def read_images(columns: Mapping[str, Any], rows: int, reward: str) -> list[list] | None:
+    """The images of each row, from the columns of `IMAGES` that are there; None without such a column."""
+    names = [name for name in IMAGES if name in columns]
+    values = [read_column(columns, name, rows, lambda images: images, reward) for name in names]
+    if not names:
+        return None
+    return [column_images(dict(zip(names, own, strict=True))) for own in zip(*values, strict=True)]

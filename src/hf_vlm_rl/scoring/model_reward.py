@@ -9,11 +9,9 @@ import torch
 
 from ..policy.eval_mode import evaluating
 from ..processing.conversation import fill_images, normalize
-from ..processing.images.reference import column_images
 from ..rewards.base import Reward
+from ..rewards.columns import read_images
 from .head import VLMScored
-
-IMAGES = ("images", "image")
 
 
 @dataclass(frozen=True)
@@ -60,9 +58,7 @@ class ModelReward(Reward):
         """
         count = len(completions)
         prompts = self.read(columns, "prompts", count, lambda prompt: prompt)
-        names = [name for name in IMAGES if name in columns]
-        values = [self.read(columns, name, count, lambda image: image) for name in names]
-        images = [column_images(dict(zip(names, own, strict=True))) for own in zip(*values, strict=True)]
+        images = read_images(columns, count, self.__name__)
         rows = list(zip(prompts, completions, images or [[]] * count, strict=True))
         scores: list[float] = []
         with torch.no_grad(), evaluating(self.model):

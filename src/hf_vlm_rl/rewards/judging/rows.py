@@ -6,12 +6,10 @@ from typing import Any
 
 from ...errors import ColumnError, ImageError
 from ...processing.images.read import load_rgb
-from ...processing.images.reference import column_images
-from ..columns import as_texts, read_column
+from ..columns import IMAGES, as_texts, read_column, read_images
 from ..completions import extract_answer, text_of
 from .questions import Picture, document
 
-COLUMNS = ("images", "image")
 # What a tokenizer does that has images inside its texts: a text without them, and the images.
 Splitter = Callable[[str], tuple[str, list]]
 
@@ -102,13 +100,10 @@ class RowReader:
     def _images(
         self, columns: Mapping[str, Any], prompts: Sequence, inside: Sequence[list]
     ) -> list[tuple[Picture, ...]]:
-        names = [name for name in COLUMNS if name in columns]
         if self._split is not None:
             rows, place = list(inside), "the texts of the column 'prompts'"
-        elif names:
-            values = [read_column(columns, name, len(prompts), _as_it_is, self._reward) for name in names]
-            rows = [column_images(dict(zip(names, own, strict=True))) for own in zip(*values, strict=True)]
-            place = f"the columns {names}"
+        elif (in_columns := read_images(columns, len(prompts), self._reward)) is not None:
+            rows, place = in_columns, f"the columns {[name for name in IMAGES if name in columns]}"
         else:
             rows, place = list(map(_in_blocks, prompts)), "the column 'prompts'"
             if not any(rows):
@@ -136,10 +131,6 @@ def _as_prompt(value: Any) -> str | list[dict]:
     messages = isinstance(value, list) and value and all(isinstance(each, Mapping) for each in value)
     if not isinstance(value, str) and not messages:
         raise ValueError("a string or messages")
-    return value
-
-
-def _as_it_is(value: Any) -> Any:
     return value
 
 

@@ -6,6 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_vlm_rl.cli import commands as cli
+from hf_vlm_rl.evaluation.result import EvaluationResult, RewardScores
 from hf_vlm_rl.hub import save_adapter
 from tests.hub.conftest import client_environment, python
 from tests.hub.server import ALICE
@@ -38,6 +39,54 @@ def test_the_command_writes_what_it_is_told_into_the_card(hub, folder, monkeypat
     data = ModelCard(content).data
     assert (data.license, data.base_model) == ("mit", "org/other")
     assert "Says what it sees." in content
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """Files with 4 of 16 rows right, and with 12 of the same rows."""
+
+    def written(name: str, right: int):
+        values = tuple((float(row < right),) for row in range(16))
+        rewards = {"choice_reward": RewardScores(values, None)}
+        settings = {"num_generations": 1, "max_new_tokens": 8}
+        rows = tuple(map(str, range(16)))
+        EvaluationResult(rewards, rows, (), {}, 0.0, 1.0, settings).save(tmp_path / name)
+        return str(tmp_path / name)
+
+    return written("before.json", 4), written("after.json", 12)
+
+
+def test_results_of_evaluations_go_into_the_card(hub, folder, measured, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", ALICE)
+    before, after = measured
+    shown = ["--result", after, "--dataset", "Brands, held out"]
+    for given, earlier in ((shown, None), ([*shown, "--before", before], 0.25)):
+        assert cli.main(["push", str(folder), REPO, *given]) == 0
+        [result] = ModelCard(hub.files(REPO)["README.md"].decode()).data.eval_results
+        assert (result.dataset_name, result.metric_value) == ("Brands, held out", 0.75)
+        assert result.metric_args["n"] == 16
+        assert result.metric_args.get("before") == earlier
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["--result", "adapter_config.json"], "Expected the JSON that EvaluationResult.save wrote"),
+        (["--result", "gone.json"], "gone.json"),
+        (["--result", "after.json"], "Got no dataset for ['choice_reward']"),
+        (["--before", "before.json"], "without --result"),
+        (["--dataset", "Brands"], "without --result"),
+    ],
+)
+def test_results_that_cannot_be_shown_are_refused_before_anything_is_pushed(
+    hub, folder, measured, monkeypatch, capsys, given, message
+):
+    monkeypatch.setenv("HF_TOKEN", ALICE)
+    (folder.parent / "adapter_config.json").write_bytes((folder / "adapter_config.json").read_bytes())
+    monkeypatch.chdir(folder.parent)
+    assert cli.main(["push", str(folder), REPO, *given]) == 1
+    assert message in capsys.readouterr().err
+    assert REPO not in hub.repositories
 
 
 def test_the_command_ends_with_the_error_and_status_1(hub, folder, monkeypatch, capsys):

@@ -77,7 +77,7 @@ def encode_images(
     state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
-    together = backbone.family.packs
+    together = backbone.family.batches_images
     batches = _batches(missing, together)
     own = [_pieces([missing[ticket] for ticket in batch], together) for batch in batches]
     # Before the first call: the ranks must agree while none of them waits in the tower.

@@ -14,7 +14,7 @@ import torch
 from ..._scoped import scoped
 from ...compat import CACHE
 from ...errors import ImageError, TicketError
-from ...processing.tickets.beside_ids import unpack
+from ...processing.tickets.beside_ids import decode_tickets
 from ...processing.tickets.in_ids import SETTINGS
 from ..transfer import without_waiting
 from .row_images import HostCopy, RowImages, Rows
@@ -79,7 +79,7 @@ def locate(backbone: Any, kwargs: dict[str, Any], cached: int = 0) -> tuple[dict
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
     copy = HostCopy(kwargs)
-    carried = unpack(copy.carried) if pixel_values is not None else None
+    carried = decode_tickets(copy.carried) if pixel_values is not None else None
     processing = backbone.processing_class
     if carried is None and has_pixels(kwargs):
         if pixel_values is not None or input_ids is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel
 
+from .._ranks import launched_ranks
 from .._retype import Retyped, overriding, retype
 from ..compat import CACHE
 from ..errors import TicketError
@@ -32,7 +33,7 @@ from .images.inputs import generating, inside_generate, model_inputs
 from .images.locate import cached_tokens, drafting, has_pixels, locate, tickets_inside
 from .images.spare_types import without_spare_types
 from .kept_logits import kept_by_place, logits_of, takes_places
-from .ranks import is_sharded, launched_ranks
+from .ranks import is_sharded
 from .report import Refused
 from .serving import serve
 from .sharing.agreement import ROWS

@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from transformers import Cache, DynamicCache
 
+from ..._ranks import most
 from ...compat import CACHE
 from ..arguments import GENERATE
 from ..caches.known_caches import keeps_all_keys, require_known_cache
 from ..caches.prefix_cache import share_prompts
 from ..images.row_images import Rows
-from ..ranks import most
 from ..report import Refused
 from ..rotary import require_steady
 from ..sharing.share import keys_of_rows, require_unwatched

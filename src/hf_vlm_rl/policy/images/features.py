@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from transformers.utils import ModelOutput
 
+from ..._ranks import most
 from ...families.derive_parts import FEATURES
 from ...processing.images.processed import ProcessedImage
-from ..ranks import most
 from ..transfer import without_waiting
 from .image_features import Features, features_of_each, joined
 from .locate import CARRIERS

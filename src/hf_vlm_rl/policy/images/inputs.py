@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from ..._ranks import most
 from ..._scoped import scoped
 from ...errors import UnsupportedModelError
 from ...families import VLMFamily
 from ...families.derive_inputs import token_types
 from ...processing.images.processed import ProcessedImage
 from ...processing.state import ProcessingState
-from ..ranks import gradients_awaited, is_sharded, most
+from ..ranks import gradients_awaited, is_sharded
 from ..report import Refused
 from ..transfer import without_waiting
 from .features import encode_images, vision_options

@@ -39,7 +39,6 @@ TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_ma
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
-
 if TYPE_CHECKING:  # the class that it is mixed into
     _StockProcessor = ProcessorMixin
 else:
@@ -233,24 +232,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         enable_tools(self)
         self._vlm.ids_tokenizer = None  # its next user gets one that has them, too
         return self
-
-    def set_training_eos(self, token_id: int) -> None:
-        """Use another `eos_token` from now on; saved files keep the native one.
-
-        Args:
-            token_id: The token with which the chat template ends a turn.
-        """
-        self._vlm.native_eos = self._vlm.native_eos or self.eos_token
-        self.eos_token = self.convert_ids_to_tokens(token_id)
-
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """The native `save_pretrained`; what it writes is the native processor."""
-        training_eos = self.eos_token
-        try:
-            self.eos_token = self._vlm.native_eos or training_eos
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            self.eos_token = training_eos
 
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""

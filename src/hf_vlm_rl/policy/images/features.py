@@ -155,10 +155,9 @@ def _batches(images: dict[int, ProcessedImage], together: bool) -> list[list[int
     """Tickets grouped by the shapes of their tensors without the first dimension, or each alone."""
     groups: dict[tuple, list[int]] = {}
     for ticket, image in images.items():
-        if not together or image.video:  # a video is a batch of its own
-            groups["alone", ticket] = [ticket]
-            continue
-        groups.setdefault(_shapes(image), []).append(ticket)
+        # A video is a batch of its own.
+        key = _shapes(image) if together and not image.video else ("alone", ticket)
+        groups.setdefault(key, []).append(ticket)
     return list(groups.values())
 
 

@@ -32,15 +32,18 @@ class VLMDecoder(Retyped):
             except Refused as refused:
                 # A decoder that cannot fill a cache from a packed row may still train on one.
                 raise Refused(str(refused), refused.lasting and cache is None) from refused
-            # Padding gets some real token's values.
-            rows = output.last_hidden_state[0].index_select(0, layout.target)
-            output.last_hidden_state = rows.view(*layout.shape, -1)
+            output.last_hidden_state = _by_rows(layout, output.last_hidden_state)
             if cache is not None:
                 _fill(cache, layout, output[CACHE])
                 output[CACHE] = cache
             return output
 
         return {"forward": forward}
+
+
+def _by_rows(layout: Layout, packed: torch.Tensor) -> torch.Tensor:
+    """Hidden states (1, S, H) of the packed tokens as (B, T, H). Padding gets some real token's values."""
+    return packed[0].index_select(0, layout.target).view(*layout.shape, -1)
 
 
 def _fill(cache: Cache, layout: Layout, packed: Any) -> None:

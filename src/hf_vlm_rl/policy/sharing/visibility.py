@@ -147,9 +147,16 @@ def sees(mask: torch.Tensor) -> torch.Tensor:
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
+def is_attention(module: nn.Module) -> bool:
+    """Whether a module of a decoder attends to tokens."""
+    # transformers' attention functions read these two attributes; neither layers nor MLPs have both, nor have
+    # Inkling 2's residual modules, which attend to layers.
+    return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
+
+
 def looks_ahead(module: nn.Module) -> bool:
-    """Whether an attention module lets tokens see what follows them where it gets no mask."""
-    return getattr(module, "is_causal", True) is False  # other modules have no such attribute
+    """Whether a module is an attention that lets tokens see what follows them where it gets no mask."""
+    return is_attention(module) and module.is_causal is False
 
 
 @dataclass(frozen=True, eq=False)

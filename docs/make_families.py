@@ -105,13 +105,12 @@ LOST_ADAPTERS = "PEFT does not find all tensors of its adapters again: merge bef
 
 # What users of a class without a written row should know.
 SPECIAL = {
-    **dict.fromkeys(("deepseek_ocr2",), LOST_ADAPTERS),
+    **dict.fromkeys(("deepseek_ocr2", "inkling2"), LOST_ADAPTERS),
     "cosmos3_edge": "Adjacent images need text between them.",
     "emu3": "Native inputs: images are padded to the largest of a batch.",
     "fast_vlm": "Native inputs: its tower normalises over the batch while it trains.",
     "gemma3n": "Native inputs where its tower normalises over the batch. Towers that train in place fail.",
     "hunyuan_vl": "In stock, a row's logits depend on the rows before it.",
-    "inkling2": f"{LOST_ADAPTERS} On transformers 5.24, `generate` prefills each row.",
     "kimi_k25": "Videos from transformers 5.24 on.",
     "llama4": "No backbone without a head: GRPO, DPO and SFT up to TRL 1.14, no PPO. "
     "Not on transformers 5.24.0.",

@@ -13,7 +13,7 @@ from transformers import AutoProcessor
 from transformers.image_utils import load_image
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.conformance.cases import ALL
 from tests.processing.images.test_read import MODES, encoded, picture
 
@@ -108,7 +108,7 @@ def called(request, both):
 
     def ours(image):
         batch = processing(images=[[image]], text=[text])
-        ((ticket, _),) = unpack(batch["pixel_values"])
+        ((ticket, _),) = decode_tickets(batch["pixel_values"])
         return batch["input_ids"][0], processing.processed(ticket).inputs
 
     def native(image):

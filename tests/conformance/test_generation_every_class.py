@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GenerationConfig
 
-from .every import CLAIMED, NEWEST, none, one, two
+from .every import CLAIMED, none, one, two
 from .test_finished_rows import EndAt, ends_of
 
 # Of these, every row is prefilled by itself, and the reason has these words.
@@ -14,8 +14,6 @@ EACH_PREFILLED = {
     "fast_vlm": "native_inputs",
     "gemma3n": "native_inputs",
     "hunyuan_vl": "the self-check failed",
-    # From transformers 5.24 on, its residual modules, which attend to layers, are no causal attention.
-    **({"inkling2": "prompt tokens attend in both directions"} if NEWEST else {}),
     "minimax_m3_vl": "MiniMaxM3VLSparseCacheLayer",
     "mllama": "native_inputs",
     "nemotron_h_omni": "the self-check failed",

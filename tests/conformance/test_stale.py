@@ -8,7 +8,7 @@ import torch
 from peft import get_peft_model
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, TicketError
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 
 from .cases import ALL, images_of, native, one_image, tickets, two_images, user
 
@@ -183,14 +183,14 @@ def test_settings_of_the_image_processor_count_for_seen_images(policy_for, check
     policy = AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), dtype="float32")
     rows, processing = [one_image()], policy.processing_class
     before = count(processing, rows)
-    values = processing.processed(unpack(tickets(processing, rows)["pixel_values"])[0][0]).inputs[
+    values = processing.processed(decode_tickets(tickets(processing, rows)["pixel_values"])[0][0]).inputs[
         "pixel_values"
     ]
     processing.image_processor.size = {"shortest_edge": 28 * 28, "longest_edge": 56 * 56}
     after = count(processing, rows)
     assert after < before
     processing.image_processor.image_mean = (0.1, 0.1, 0.1)
-    ticket = unpack(tickets(processing, rows)["pixel_values"])[0][0]
+    ticket = decode_tickets(tickets(processing, rows)["pixel_values"])[0][0]
     inputs = processing.processed(ticket).inputs["pixel_values"]
     native_inputs = processing.native_image_processor(images_of(rows[0]), return_tensors="pt")["pixel_values"]
     assert inputs.shape != values.shape

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.data import from_dataset, load_image_folder, load_messages, load_mixture
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.data.stock import KINDS, train
 from tests.data.trained_files import as_objects, messages, mixture
 from tests.images import photo
@@ -115,5 +115,5 @@ def test_a_transparent_png_equals_stock(family, entry, policy_for, native_proces
     for each in (dataset, dataset.cast_column("images", UNDECODED)):
         row = next(iter(each))
         batch = processing(text=[processing.state.one_image], images=[row["images"]])
-        [(ticket, _)] = unpack(batch["pixel_values"])
+        [(ticket, _)] = decode_tickets(batch["pixel_values"])
         assert torch.equal(processing.processed(ticket).inputs["pixel_values"], stock)

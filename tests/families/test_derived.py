@@ -46,7 +46,7 @@ PLAIN = {
     "alone_differs": False,
     "needs_image": False,
     "native_inputs": False,
-    "packs": True,
+    "batches_images": True,
     "video_features": "",
     "video_companions": (),
     "processor_options": {},
@@ -68,7 +68,7 @@ EXPECTED = {
     "mistral3": {},
     "paligemma": {"token_types": ("token_type_ids",), "prefix_attention": True, "needs_image": True},
     # A tower that normalises over the batch.
-    "fast_vlm": {"native_inputs": True, "packs": False},
+    "fast_vlm": {"native_inputs": True, "batches_images": False},
     # Two towers; modules beside the images' way; two kinds of token types; images in the last dimension.
     "deepseek_vl_hybrid": {
         "vision": ("model.vision_model", "model.high_res_vision_model"),
@@ -94,7 +94,7 @@ EXPECTED = {
         "token_types": ("mm_token_type_ids",),
         "companions": ("target_sizes",),
         "grids": True,
-        "packs": False,
+        "batches_images": False,
     },
 }
 

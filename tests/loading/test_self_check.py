@@ -116,7 +116,7 @@ def test_images_that_cannot_be_told_apart_go_one_by_one_from_the_first_forward_o
     rows = [user("What is it?", photo(name, (112, 112))) for name in ("cat", "coffee")]
     for _ in range(2):  # found by the check, then kept with its verdict
         policy = load("ovis2", dtype="float32")
-        assert not policy.family.packs
+        assert not policy.family.batches_images
         calls, encode = [], policy.base_model.get_image_features
 
         @functools.wraps(encode)

@@ -1,7 +1,7 @@
 """Conversations and photos for the tests of the processing class."""
 
 from hf_vlm_rl.processing.images.hashes import image_ticket
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.images import photo
 
 # Big enough for every family's ticket; three shapes, so that rows differ in length.
@@ -28,7 +28,7 @@ def text_of(processing, *parts) -> str:
 
 def tickets(batch) -> list[int]:
     """The tickets of a batch, in order."""
-    return [ticket for ticket, _ in unpack(batch.get("pixel_values")) or []]
+    return [ticket for ticket, _ in decode_tickets(batch.get("pixel_values")) or []]
 
 
 def same_images(store, found, images) -> bool:

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoTokenizer
 
 from hf_vlm_rl import ImageError, UnsupportedModelError
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.processing.prompts import CAT, COFFEE, ROCKET, same_images, text_of, tickets, user
 
 TEXT = ("input_ids", "attention_mask")
@@ -35,7 +35,7 @@ def test_prefix_attention_alone_adds_the_length_of_the_tail(processing, family):
     batch = processing(images=CAT, text=text)
     ids, placeholder = batch["input_ids"][0], processing.codec.placeholder_id
     tail = len(ids) - 1 - max(index for index, token in enumerate(ids) if token == placeholder)
-    assert unpack(batch["pixel_values"])[0][1] == (tail if family == "paligemma" else None)
+    assert decode_tickets(batch["pixel_values"])[0][1] == (tail if family == "paligemma" else None)
 
 
 def test_every_nesting_of_images_gives_the_same_batch(processing):

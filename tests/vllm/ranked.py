@@ -6,7 +6,8 @@ from pathlib import Path
 
 from accelerate import Accelerator
 
-from hf_vlm_rl.vllm.server import on_main_process, reset_server
+from hf_vlm_rl._ranks import from_first
+from hf_vlm_rl.vllm.server import TASK, reset_server
 from tests.trainers.distributed.launch import leave
 from tests.vllm.stand_in import StandIn, client_of, listening
 
@@ -18,7 +19,7 @@ def main(out: str) -> None:
         engine = type("Engine", (), {"vllm_client": client_of(url)})
         for work in (lambda: [3, accelerator.process_index], lambda: reset_server(engine)):
             try:
-                told.append(str(on_main_process(accelerator, work)))
+                told.append(str(from_first(work, TASK)))
             except Exception as error:
                 told.append(re.sub(r"http://[0-9.:]+", "URL", f"{type(error).__name__}: {error}"))
     Path(out, f"rank-{accelerator.process_index}").write_text("\n".join(told))

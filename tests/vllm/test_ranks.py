@@ -12,4 +12,4 @@ def test_the_answer_and_the_error_of_the_main_process_reach_the_other(tmp_path):
     first, second = ((tmp_path / f"rank-{rank}").read_text().splitlines() for rank in (0, 1))
     assert first[0] == second[0] == "[3, 0]"
     assert first[1].startswith("ConnectionError: The vLLM server at URL answered 500 to /reset_encoder_cache")
-    assert second[1] == f"RuntimeError: The rollout failed in the main process: {first[1]}"
+    assert second[1] == f"RuntimeError: The rollout failed in process 0: {first[1]}"

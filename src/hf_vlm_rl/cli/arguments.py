@@ -70,6 +70,12 @@ def add_device(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", help="default: an accelerator if there is one")
 
 
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add `--dtype` of a model's weights."""
+    dtypes = ("auto", "bfloat16", "float16", "float32")
+    parser.add_argument("--dtype", choices=dtypes, default="auto", help="default: the checkpoint's")
+
+
 def device_name(name: str | None) -> str:
     """The device that `--device` names; without it an accelerator if there is one, else the CPU.
 

@@ -11,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._install import pip_install
-from .arguments import add_device, at_least, device_name, positive
+from .arguments import add_device, add_dtype, at_least, device_name, positive
 from .data import add_row_options, flagged, row_options
 
 if TYPE_CHECKING:
     from ..evaluation.result import EvaluationResult
 
 REWARDS = "hf_vlm_rl.rewards"
-DTYPES = ("auto", "bfloat16", "float16", "float32")
 # What tasks of lmms-eval leave open; the rest they say themselves.
 OPEN = {"command", "lmms", "lmms_folder", "force_simple", "model", "base_model", "base_revision", "out"}
 OPEN |= {"before", "limit", "batch_size", "dtype", "device"}
@@ -59,7 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--temperature", type=positive, help="sample at this temperature")
     parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
-    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: the checkpoint's")
+    add_dtype(parser)
     add_device(parser)
 
 

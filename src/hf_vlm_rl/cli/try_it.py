@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._install import pip_install
-from .arguments import add_device, at_least, device_name
-
-DTYPES = ("auto", "bfloat16", "float16", "float32")
+from .arguments import add_device, add_dtype, at_least, device_name
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +17,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--max-new-tokens", type=at_least(1), default=256, help="longest answer (default: 256)"
     )
-    parser.add_argument("--dtype", choices=DTYPES, default="auto", help="default: the checkpoint's")
+    add_dtype(parser)
     add_device(parser)
     parser.add_argument("--port", type=at_least(1), default=7860, help="of the page (default: 7860)")
     parser.add_argument("--open", action="store_true", help="open the page in the browser of this machine")

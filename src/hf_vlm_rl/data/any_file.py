@@ -118,13 +118,13 @@ def _dataset(source: str, split: str) -> Dataset:
         return load_dataset(source, split=split)
     if not any((path / name).exists() for name in ("dataset_dict.json", "state.json")):
         try:
-            found = load_dataset(source)
-            if all(set(columns) <= {"image", "label"} for columns in found.column_names.values()):
+            splits = load_dataset(source)
+            if all(set(columns) <= {"image", "label"} for columns in splits.column_names.values()):
                 raise DataError(
                     f"{source} holds images without questions. Expected question='...', which is asked about "
                     "each; the folder that an image lies in is its answer."
                 )
-            return found[split] if split in found else load_dataset(source, split=split)
+            return splits[split] if split in splits else load_dataset(source, split=split)
         except DataError:
             raise
         except (DatasetGenerationError, OSError, ValueError) as error:

@@ -29,7 +29,7 @@ from .passes.options import LoadOptions, Options
 
 BATCH = 256  # rows
 THREADS = 8
-SAID = {"prompt", "completion", "chosen", "rejected", "answer", "solution"}
+TEXTS = {"prompt", "completion", "chosen", "rejected", "answer", "solution"}
 NOTES = ("rotated", "copy")  # which leave a row as it is
 
 
@@ -267,8 +267,8 @@ class _Check:
                 if path and not known:
                     findings.append(Finding("copy", record.place, path, f"the same bytes as {first}"))
         self.report.images = len(self.files)
-        said = {name: value for name, value in row.items() if name in SAID | self.answers}
-        key = (*identity, json.dumps(said, sort_keys=True, default=str))
+        texts = {name: value for name, value in row.items() if name in TEXTS | self.answers}
+        key = (*identity, json.dumps(texts, sort_keys=True, default=str))
         if not _faults(findings) and (earlier := self.earlier.setdefault(key, record.place)) != record.place:
             findings.append(
                 Finding("duplicate", record.place, "", f"images and texts are those of {earlier}")

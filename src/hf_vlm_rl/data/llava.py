@@ -39,14 +39,14 @@ class LlavaReader(ConversationReader):
                 "'image' for images"
                 + ("; load_any reads rows of 'messages', too" if "messages" in record else "")
             )
-        said = messages if isinstance(messages, list) else []
-        texts = [{**turn, "value": str(turn["value"])} if _has_numbers(turn) else turn for turn in said]
+        entries = messages if isinstance(messages, list) else []
+        texts = [{**turn, "value": str(turn["value"])} if _has_numbers(turn) else turn for turn in entries]
         turns = self.started(texts or messages, record, name)
         columns = self.split(turns, self.images(record))
         column = options.answer
         if column is not None and (answer := columns[column]) is not None:
-            if _has_numbers(said[-1]):
-                answer = said[-1]["value"]
+            if _has_numbers(entries[-1]):
+                answer = entries[-1]["value"]
             elif "answer>" in answer:  # VLM-R1 drops these tags, and no others.
                 answer = answer.replace("<answer>", "").replace("</answer>", "").strip()
             columns[column] = options.as_asked(column, answer)

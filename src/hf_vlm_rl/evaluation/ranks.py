@@ -8,9 +8,13 @@ import torch
 from torch import distributed
 from torch.distributed.fsdp import FSDPModule
 
-from ..policy.ranks import is_sharded, ranks
+from .._ranks import from_all, from_first, ranks
+from ..policy.ranks import is_sharded
 
 T = TypeVar("T")
+
+# What its processes do, for the error that the others get when one of them fails.
+TASK = "The evaluation"
 
 
 class Ranks:
@@ -37,30 +41,12 @@ class Ranks:
         """
         if self.count == 1:
             return work()
-        results = self._exchange(work)
+        results = from_all(work, TASK)
         return results[0] if self.sharded else [item for result in results for item in result]
 
     def on_first(self, work: Callable[[], T]) -> T:
         """The first process's `work()`, on every process; errors as in `gather`."""
-        if self.count == 1:
-            return work()
-        return self._exchange(work if self.index == 0 else lambda: None)[0]
-
-    def _exchange(self, work: Callable[[], Any]) -> list[Any]:
-        error: Exception | None = None
-        outcome: tuple[Any, str | None]
-        try:
-            outcome = (work(), None)
-        except Exception as raised:  # the others wait for this process: they are told, then it goes on
-            error, outcome = raised, (None, f"{type(raised).__name__}: {raised}")
-        outcomes: list[Any] = [None] * self.count
-        distributed.all_gather_object(outcomes, outcome)
-        if error is not None:
-            raise error
-        for index, (_, message) in enumerate(outcomes):
-            if message is not None:
-                raise RuntimeError(f"The evaluation failed in process {index}: {message}")
-        return [result for result, _ in outcomes]
+        return work() if self.count == 1 else from_first(work, TASK)
 
 
 @contextmanager

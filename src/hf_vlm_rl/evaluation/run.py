@@ -18,7 +18,7 @@ from ..policy.eval_mode import evaluating
 from ..policy.policy import VLMPolicy
 from ..processing.images.reference import is_stored
 from ..processing.images.thumbnail import thumbnails
-from ..processing.tickets.beside_ids import unpack
+from ..processing.tickets.beside_ids import decode_tickets
 from ..processing.trainer_rows import Encoded, encode, read
 from ..rewards.calling import call, columns_as_lists, unique_names
 from .generate import NO_SAMPLING, Completion, complete, seeded
@@ -196,7 +196,7 @@ class _Generating:
             return str(error)
 
     def _pictures(self, carried: Any) -> tuple[str, ...]:
-        tickets = [ticket for ticket, _ in unpack(carried) or []]
+        tickets = [ticket for ticket, _ in decode_tickets(carried) or []]
         return thumbnails(self.policy.processing_class.image_store, tickets)
 
 

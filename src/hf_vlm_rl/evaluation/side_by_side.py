@@ -66,7 +66,7 @@ def _boxes(
     """The boxes of a text, cut off at the image's edges; those outside of it are left out."""
     if coordinates is None or size is None:
         return ()
-    found = []
+    boxes = []
     for written in parse_boxes(text) or ():
         box = in_pixels(written, coordinates, size)
         if box is None:
@@ -74,5 +74,5 @@ def _boxes(
         x1, y1 = (max(0, math.floor(value)) for value in box[:2])
         x2, y2 = (min(side, math.ceil(value)) for value, side in zip(box[2:], size, strict=True))
         if x1 < x2 and y1 < y2:
-            found.append(((x1, y1, x2, y2), written.label))
-    return tuple(found)
+            boxes.append(((x1, y1, x2, y2), written.label))
+    return tuple(boxes)

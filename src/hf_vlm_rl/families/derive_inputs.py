@@ -56,7 +56,7 @@ def derive_inputs(model: Any, processor: Any, native_inputs: bool = False) -> di
         "alone_differs": _alone_differs(one, native(processor, [[tall]]), both, placeholder),
         "needs_image": _needs_image(processor),
         "native_inputs": native_inputs,
-        "packs": not native_inputs
+        "batches_images": not native_inputs
         and _joins(backbone, one, native(processor, [[second]]), native(processor, [[wide], [second]])),
         "processor_options": _options(processor.image_processor),
         **_videos(backbone, processor, types, native_inputs),

@@ -38,8 +38,8 @@ class VLMFamily:
         native_inputs: The stock forward runs on exactly the tensors that the native processor makes for a
             batch: nothing is encoded once or shared. For models that take no image features, or whose
             features of an image depend on the other images of the batch.
-        packs: Images whose tensors agree in every dimension but the first may go through the vision tower
-            together, one behind the other.
+        batches_images: One call of the vision tower encodes several images whose tensors agree in every
+            dimension but the first.
         video_features: Name of the backbone's method that makes features of videos: `get_image_features`
             where the model sees the frames as images; "" where it takes no videos.
         video_companions: As `companions`, of videos: grids, seconds between frames, which features are kept.
@@ -68,7 +68,7 @@ class VLMFamily:
     alone_differs: bool = TO_DERIVE
     needs_image: bool = TO_DERIVE
     native_inputs: bool = TO_DERIVE
-    packs: bool = TO_DERIVE
+    batches_images: bool = TO_DERIVE
     video_features: str = TO_DERIVE
     video_companions: tuple[str, ...] = TO_DERIVE
     processor_options: Mapping[str, str] = TO_DERIVE

@@ -17,7 +17,7 @@ from ..processing.conversation import has_video
 from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.images.options import unmarked
 from ..processing.images.stored import StoredImage, StoredVideo
-from ..processing.tickets.beside_ids import unpack
+from ..processing.tickets.beside_ids import decode_tickets
 from ..processing.tokenizer import VLMTokenizer
 
 NO_VIDEOS = (
@@ -35,7 +35,7 @@ class EnginePrompt:
         short_ids: As the engine takes it; one placeholder an image.
         images: Upright RGB images, in the order of their placeholders.
         lengths: Placeholders of each image in `ids`.
-        carried: Each image's ticket, as `beside_ids.pack` takes it.
+        carried: Each image's ticket, as `beside_ids.encode_tickets` takes it.
     """
 
     ids: list[int]
@@ -101,7 +101,7 @@ def _encode(
         template = {**template, "add_generation_prompt": True}
         encoded = processing.apply_chat_template([prompt], tokenize=True, return_dict=True, **template)
         ids = encoded["input_ids"][0]
-        carried = unpack(encoded.get("pixel_values")) or []
+        carried = decode_tickets(encoded.get("pixel_values")) or []
         if not carried:
             return EnginePrompt(ids, ids)
         (text,) = processing.apply_chat_template([prompt], tokenize=False, **template)

@@ -60,7 +60,7 @@ def check_family(policy: Any) -> None:
     known = verdicts.read(verdict)
     if known is not None:
         backbone.sharing.refusal, backbone.sharing.unpacked = known["not_shared"], known["not_packed"]
-        if not known["packs"]:
+        if not known["batches_images"]:
             policy.processing_class.state.encode_one_by_one()
         policy.processing_class.state.videos.refusal = known["no_videos"]
         return
@@ -90,9 +90,10 @@ def check_family(policy: Any) -> None:
     finally:
         backbone.renew()
     facts = {"model": type(policy).__name__, "transformers": transformers.__version__}
-    # The check also finds whether images can go through the tower together: no rank may find that out later.
     sharing = {"not_shared": backbone.sharing.refusal, "not_packed": backbone.sharing.unpacked}
-    verdicts.keep(verdict, facts | sharing | {"packs": policy.family.packs, "no_videos": no_videos})
+    # The check also finds whether images can go through the tower together: no rank may find that out later.
+    media = {"batches_images": policy.family.batches_images, "no_videos": no_videos}
+    verdicts.keep(verdict, facts | sharing | media)
 
 
 def compare(policy: Any) -> Iterator[tuple[str, float, float]]:

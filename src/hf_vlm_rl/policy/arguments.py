@@ -126,8 +126,11 @@ def require_rows(kwargs: Mapping[str, Any], rows: int) -> None:
     """
     require_known(kwargs, STEP, "the model's decoding step takes")
     for name, value in kwargs.items():
+        if (dimension := _dimension(name)) is None or value is None:
+            continue
         for part in value.values() if isinstance(value, Mapping) else (value,):
-            if part is not None and _dimension(name) is not None and not _has_rows(name, part, rows):
+            table = isinstance(part, torch.Tensor) and part.ndim > 1
+            if part is not None and not (table and part.shape[dimension] in (1, rows)):
                 raise Refused(f"the model's decoding step takes {name}")
 
 
@@ -138,12 +141,6 @@ def choose_rows(kwargs: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]
 
 def _dimension(name: str) -> int | None:
     return ARGUMENTS[name].rows if name in ARGUMENTS else None
-
-
-def _has_rows(name: str, value: Any, rows: int) -> bool:
-    if not isinstance(value, torch.Tensor) or value.ndim < 2:
-        return False
-    return value.shape[ARGUMENTS[name].rows or 0] in (1, rows)
 
 
 def _choose(name: str, value: Any, rows: torch.Tensor) -> Any:

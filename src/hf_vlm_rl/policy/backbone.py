@@ -29,10 +29,10 @@ from .sharing.decoder import VLMDecoder
 from .sharing.hooks import attach
 from .sharing.layout import LAYOUT, Layout
 from .sharing.settings import Mode, SharingSettings
-from .sharing.share import plan, require_one_prompt_once, require_packable
+from .sharing.share import plan, refusal_of, unpacked_by
 from .transfer import on_host
-from .trie import Trie, trie_of
-from .unpadded_rows import Joined, joined_rows, lay_apart, lay_together
+from .trie import trie_of
+from .unpadded_rows import joined_rows, lay_apart, lay_together
 
 
 class _Carried:
@@ -92,12 +92,13 @@ class VLMBackbone(Retyped, _StockModel):
         def forward(self: Any, kwargs: dict[str, Any]) -> Any:
             check_arguments(self, self._known, kwargs)
             self._watch.see(self, kwargs)
-            joined: Joined | Trie | None = trie_of(kwargs)
-            if joined is None and tickets_inside(self, kwargs):
+            placement = trie_of(kwargs)
+            if placement is None and tickets_inside(self, kwargs):
                 check_labels(self, kwargs["input_ids"])
-                joined = joined_rows(kwargs)
-            if joined is not None:
-                kwargs = lay_apart(joined, kwargs, self.processing_class.pad_token_id, vision_arguments(self))
+                placement = joined_rows(kwargs)
+            if placement is not None:
+                vision = vision_arguments(self)
+                kwargs = lay_apart(placement, kwargs, self.processing_class.pad_token_id, vision)
             kwargs, rows = resolve(self, kwargs)
             idle = kwargs.pop(IDLE, None)
             layout = None if rows is None else plan(self, kwargs, rows)
@@ -108,7 +109,7 @@ class VLMBackbone(Retyped, _StockModel):
                 # A few backbones return logits instead of hidden states.
                 name = "last_hidden_state" if "last_hidden_state" in output else "logits"
                 output[name] = output[name] + idle
-            return hand_over(output if joined is None else lay_together(joined, output))
+            return hand_over(output if placement is None else lay_together(placement, output))
 
         if not hasattr(stock, POSITIONS):
             return {"forward": forward}
@@ -150,18 +151,16 @@ class VLMBackbone(Retyped, _StockModel):
         self._decoder = decoder
         self.fields_read = read
         self._known = known
-        self.feature_cache = FeatureCache()
-        self.sharing = sharing
-        self.report, self.verdicts = Report(), Verdicts()
-        self._watch = ImageWatch()
+        self.feature_cache, self.report, self._watch = FeatureCache(), Report(), ImageWatch()
+        self.sharing, self.verdicts = sharing, Verdicts()
         # Only models that count positions in three dimensions have it.
         if "rope_deltas" in vars(self):
             self._rope_deltas = _OfThread(vars(self).pop("rope_deltas"))
 
     def renew(self) -> None:
         """Forget what forwards so far left behind: features, positions and counts."""
-        self.feature_cache, self._watch = FeatureCache(self.feature_cache.limit_bytes), ImageWatch()
-        self.report = Report()
+        self.feature_cache = FeatureCache(self.feature_cache.limit_bytes)
+        self.report, self._watch = Report(), ImageWatch()
         if "_rope_deltas" in vars(self):
             self._rope_deltas = _OfThread(None)
 
@@ -215,14 +214,8 @@ def make_backbone(model: Any, processing_class: VLMTokenizer, sharing: Mode = "a
     else:
         retype(decoder, VLMDecoder)
         settings.recurrent = attach(decoder) > 0
-        try:
-            require_one_prompt_once(decoder.config, family.token_types)
-        except Refused as refused:
-            settings.refusal = str(refused)
-        try:
-            require_packable(decoder.config)
-        except Refused as refused:
-            settings.unpacked = str(refused)
+        settings.refusal = refusal_of(decoder.config, family.token_types)
+        settings.unpacked = unpacked_by(decoder.config)
     read = fields_read(type(backbone))
     known = known_arguments(model, backbone, decoder, family.video_features)
     path = next(name for name, module in backbone.named_modules() if module is decoder)

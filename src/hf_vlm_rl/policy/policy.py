@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel
 
+from .._ranks import launched_ranks
 from .._retype import Retyped, overriding, retype
 from ..compat import CACHE
 from ..errors import TicketError
 from ..families import VLMFamily
+from ..front.serving import serving
 from ..processing.encoded_rows import check_prompts
 from ..processing.ids.tokenizer import IdsTokenizer
 from ..processing.tokenizer import VLMTokenizer
@@ -32,9 +34,9 @@ from .images.inputs import generating, inside_generate, model_inputs
 from .images.locate import cached_tokens, drafting, has_pixels, locate, tickets_inside
 from .images.spare_types import without_spare_types
 from .kept_logits import kept_by_place, logits_of, takes_places
-from .ranks import is_sharded, launched_ranks
+from .ranks import is_sharded
 from .report import Refused
-from .serving import serve
+from .serving import compare
 from .sharing.agreement import ROWS
 from .sharing.settings import Mode, forbidden
 from .trained.lora import lora_config
@@ -219,7 +221,7 @@ class VLMPolicy(Retyped, _StockModel):
             UnsupportedModelError: If the model's prompts attend in both directions.
             ValueError: If there is no address of a server.
         """
-        return serve(self, servers, compare_every)
+        return serving(self.tokenizer, servers, functools.partial(compare, self), compare_every)
 
     def generate_batch(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         """Continuous batching of transformers, for prompts without images.
@@ -279,16 +281,10 @@ def make_policy(model: Any, processing_class: VLMTokenizer, sharing: Mode = "aut
     """Re-type a stock `...ForConditionalGeneration` model, its backbone and its decoder in place."""
     make_backbone(model, processing_class, sharing)
     policy = retype(model, VLMPolicy)
-    if launched_ranks() > 1:
-        _compare_while_whole(policy)
-    return policy
-
-
-def _compare_while_whole(policy: Any) -> None:
-    """Compare every fast path with stock now: once weights are spread over ranks, they cannot be compared."""
     backbone = policy.base_model
-    if backbone.sharing.mode is False or backbone.sharing.refusal is not None:
-        return
-    for check in (ROWS, STEP, SHARED_CACHE):
-        with suppress(Refused):  # each path asks again later and gets the same verdict
-            backbone.verdicts.ask(check, backbone.decoder)
+    if launched_ranks() > 1 and backbone.sharing.mode is not False and backbone.sharing.refusal is None:
+        # Once weights are spread over ranks, they cannot be compared with stock.
+        for check in (ROWS, STEP, SHARED_CACHE):
+            with suppress(Refused):  # each path asks again later and gets the same verdict
+                backbone.verdicts.ask(check, backbone.decoder)
+    return policy

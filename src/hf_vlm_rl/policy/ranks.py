@@ -8,22 +8,10 @@ Whole weights (DDP, ZeRO-1 and 2): gradients are averaged over ranks. A rank tha
 tower's gradients from one that has none.
 """
 
-import os
-from collections.abc import Sequence
-
 import torch
-from torch import distributed, nn
+from torch import nn
 
-
-def ranks() -> int:
-    """Number of processes of this run; 1 without a process group."""
-    ready = distributed.is_available() and distributed.is_initialized()
-    return distributed.get_world_size() if ready else 1
-
-
-def launched_ranks() -> int:
-    """Number of processes that a launcher started for this run, with or without a process group."""
-    return max(ranks(), int(os.environ.get("WORLD_SIZE", 1)))
+from .._ranks import ranks
 
 
 def is_sharded(module: nn.Module) -> bool:
@@ -45,10 +33,3 @@ def gradients_awaited(backbone: nn.Module, language: str) -> bool:
         return False
     decoder = f"{language}."
     return any(p.requires_grad and not name.startswith(decoder) for name, p in backbone.named_parameters())
-
-
-def most(numbers: Sequence[int], device: torch.device) -> list[int]:
-    """The largest of all ranks' numbers, place by place; each rank must call this with as many numbers."""
-    tensor = torch.tensor(numbers, device=device)
-    distributed.all_reduce(tensor, op=distributed.ReduceOp.MAX)
-    return tensor.tolist()

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from ..processing.tickets.beside_ids import pack
+from ..processing.tickets.beside_ids import encode_tickets
 from .eval_mode import evaluating
 
 
@@ -25,7 +25,7 @@ def logprobs_of(
     inputs = {"input_ids": torch.tensor([[*ids, *completion]], device=device)}
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     if carried:
-        inputs |= {name: tensor.to(device) for name, tensor in pack(list(carried)).items()}
+        inputs |= {name: tensor.to(device) for name, tensor in encode_tickets(list(carried)).items()}
     with evaluating(model):
         logits = model(**inputs, use_cache=False, logits_to_keep=len(completion) + 1).logits[0, :-1]
     chosen = torch.tensor(completion, device=device)[:, None]

@@ -1,25 +1,17 @@
 """`policy.serving`: a front for vLLM servers that reads this policy's tickets and compares log-probs."""
 
-import functools
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
 from ..front.agreement import check_close
 from ..front.prompts import EnginePrompt
-from ..front.serving import serving
 from .ranks import is_sharded
 from .scored import logprobs_of
 
 logger = logging.getLogger(__name__)
-
-
-def serve(policy: Any, servers: Sequence[str], compare_every: int) -> AbstractContextManager[str]:
-    """A front for `servers`; see `VLMPolicy.serving`."""
-    return serving(policy.tokenizer, servers, functools.partial(compare, policy), compare_every)
 
 
 def compare(

@@ -18,27 +18,28 @@ from .arguments import TRIE, says_something
 
 
 @dataclass(frozen=True)
-class Trie:
-    """Where the nodes of a trie stand in a padded batch of its paths.
+class Placement:
+    """Where a trainer's tokens (B, T), the nodes of a trie or rows without padding, stand in a padded batch.
 
-    `paths` (S, L) has the node of each token, -1 behind a row's last one; `places` (N,), a place of each node
-    among the S * L tokens.
+    `paths` (S, L) has the token at each place, counted over the flattened B rows, -1 behind a row's last one;
+    `places` (B * T,), a place of each token among the S * L; `shape`, B and T.
     """
 
     paths: torch.Tensor
     places: torch.Tensor
+    shape: torch.Size
 
-    def apart(self, nodes: torch.Tensor, filler: int) -> torch.Tensor:
-        """Values (1, N) of nodes as those (S, L) of the rows' tokens, with `filler` behind each row."""
-        return nodes[0, self.paths.clamp(min=0)].masked_fill(self.paths < 0, filler)
+    def apart(self, tokens: torch.Tensor, filler: int) -> torch.Tensor:
+        """Values (B, T) of the trainer's tokens as those (S, L) of the batch, `filler` behind each row."""
+        return tokens.flatten()[self.paths.clamp(min=0)].masked_fill(self.paths < 0, filler)
 
     def together(self, states: torch.Tensor) -> torch.Tensor:
-        """States (S, L, H) of the rows as those (1, N, H) of the nodes."""
-        return states.flatten(0, 1).index_select(0, self.places).unsqueeze(0)
+        """States (S, L, H) of the batch as those (B, T, H) of the trainer's tokens."""
+        return states.flatten(0, 1).index_select(0, self.places).unflatten(0, self.shape)
 
 
-def trie_of(kwargs: Mapping[str, Any]) -> Trie | None:
-    """The trie that a forward's one row holds; None if the caller has folded none.
+def trie_of(kwargs: Mapping[str, Any]) -> Placement | None:
+    """Where the nodes of the trie that a forward's one row holds stand; None if the caller has folded none.
 
     It is in `input_ids` and `position_ids` (1, N), the depth of each node; `tree_kv_index` (K,), from a root
     to the end of each segment (nodes up to a fork or a leaf); and `tree_cu_seqlens_k`, where these paths
@@ -74,7 +75,7 @@ def trie_of(kwargs: Mapping[str, Any]) -> Trie | None:
             "depth. Expected the tries of AsyncGRPOTrainer (TRL 1.16)."
         )
     device = kwargs["input_ids"].device
-    return Trie(paths.to(device), places.to(device))
+    return Placement(paths.to(device), places.to(device), ids.shape)
 
 
 def reads_tries(attention: Any) -> bool:

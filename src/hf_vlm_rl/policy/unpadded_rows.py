@@ -6,7 +6,6 @@ model runs on a padded batch. B joined rows of T tokens hold S rows of at most L
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ import torch
 from ..compat import CACHE
 from ..errors import TicketError
 from .arguments import TRIE, says_something
-from .trie import Trie
+from .trie import Placement
 
 # Arguments that tell attention kernels where the rows begin and end.
 LENGTHS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
@@ -24,34 +23,7 @@ PER_TOKEN = ("hidden_states", "attentions", "router_logits")
 PASSED = ("logits_to_keep", "num_items_in_batch", "return_dict", "use_cache")
 
 
-@dataclass(frozen=True)
-class Joined:
-    """Where the tokens of joined rows stand in the padded batch.
-
-    Attributes:
-        rows: (B * T,) the row of each token in the padded batch.
-        places: (B * T,) its column there.
-        shape: (S, L), of the padded batch.
-        given: (B, T), of the joined rows.
-    """
-
-    rows: torch.Tensor
-    places: torch.Tensor
-    shape: tuple[int, int]
-    given: torch.Size
-
-    def apart(self, tokens: torch.Tensor, filler: int) -> torch.Tensor:
-        """Tokens (B, T) as a padded batch (S, L), with `filler` behind each row."""
-        padded = tokens.new_full(self.shape, filler)
-        padded[self.rows, self.places] = tokens.flatten()
-        return padded
-
-    def together(self, states: torch.Tensor) -> torch.Tensor:
-        """States (S, L, H) of the padded batch as those (B, T, H) of the joined rows."""
-        return states[self.rows, self.places].unflatten(0, self.given)
-
-
-def joined_rows(kwargs: Mapping[str, Any]) -> Joined | None:
+def joined_rows(kwargs: Mapping[str, Any]) -> Placement | None:
     """Where the joined rows of a forward stand in a padded batch; None if the trainer has joined none.
 
     Its rows are joined ones if it has no mask, no cache, and `position_ids` (B, T) that count from 0, again
@@ -66,13 +38,14 @@ def joined_rows(kwargs: Mapping[str, Any]) -> Joined | None:
     starts = positions == 0
     if not bool((starts[:, 1:] | (positions[:, 1:] == positions[:, :-1] + 1)).all()):
         return None
-    rows, places = starts.flatten().long().cumsum(dim=0) - 1, positions.flatten()
-    shape = (int(rows[-1]) + 1, int(places.max()) + 1)
-    return Joined(rows, places, shape, input_ids.shape)
+    rows, columns = starts.flatten().long().cumsum(dim=0) - 1, positions.flatten()
+    paths = rows.new_full((int(rows[-1]) + 1, int(columns.max()) + 1), -1)
+    paths[rows, columns] = torch.arange(len(rows), device=rows.device)
+    return Placement(paths, rows * paths.shape[1] + columns, input_ids.shape)
 
 
 def lay_apart(
-    layout: Joined | Trie, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
+    placement: Placement, kwargs: Mapping[str, Any], pad_token_id: int, vision: Collection[str]
 ) -> dict[str, Any]:
     """The arguments of a forward for the padded batch.
 
@@ -93,12 +66,12 @@ def lay_apart(
             "these (of experts, router_aux_loss_coef=0); or rows that are padded (packing=False, "
             "padding_free=False)."
         )
-    ids = layout.apart(kwargs["input_ids"], pad_token_id)
-    mask = layout.apart(torch.ones_like(kwargs["input_ids"]), 0)
+    ids = placement.apart(kwargs["input_ids"], pad_token_id)
+    mask = placement.apart(torch.ones_like(kwargs["input_ids"]), 0)
     return others | {"input_ids": ids, "attention_mask": mask, "use_cache": False}
 
 
-def lay_together(layout: Joined | Trie, output: Any) -> Any:
+def lay_together(placement: Placement, output: Any) -> Any:
     """The output of a forward of the padded batch, with its last hidden state joined to (B, T, H).
 
     Raises:
@@ -110,5 +83,5 @@ def lay_together(layout: Joined | Trie, output: Any) -> Any:
             f"The forward of rows that are packed without padding returns {per_token} as well. Expected rows "
             "that are padded (packing=False, padding_free=False); of experts, output_router_logits=False."
         )
-    output.last_hidden_state = layout.together(output.last_hidden_state)
+    output.last_hidden_state = placement.together(output.last_hidden_state)
     return output

@@ -21,7 +21,7 @@ from .images.stored import StoredVideo
 from .native_call import image_inputs, images_kwargs_asked
 from .state import ProcessingState
 from .ticketing import ticketing
-from .tickets.beside_ids import pack
+from .tickets.beside_ids import encode_tickets
 from .videos import tickets as video_tickets
 from .videos.request import is_video
 
@@ -89,7 +89,7 @@ class ImageTickets:
         images = [note_options(self.load_rgb(image), options_of(image)) for image in flat]
         tickets = self.put_images(images, images_kwargs)
         patches = [self._patches(self.processed(ticket).tokens) for ticket in tickets]
-        return pack([(ticket, None) for ticket in tickets], patches)
+        return encode_tickets([(ticket, None) for ticket in tickets], patches)
 
     def _patches(self, tokens: int) -> int:
         """How many rows of `pixel_values` TRL expects for an image of so many tokens.

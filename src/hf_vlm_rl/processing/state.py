@@ -93,7 +93,7 @@ class ProcessingState:
 
     def encode_one_by_one(self) -> None:
         """Send images through the tower one by one: its output does not tell where one of several ends."""
-        self.family = replace(self.family, packs=False)
+        self.family = replace(self.family, batches_images=False)
 
     # Copies of a policy share the caches; a worker's copy starts with empty ones.
     def __deepcopy__(self, memo: dict) -> Self:

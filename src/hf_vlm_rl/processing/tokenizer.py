@@ -27,7 +27,7 @@ from .images.store import ImageStore
 from .images.stored import RowNote
 from .padding import copied, first_row, pad_batch
 from .state import ProcessingState
-from .tickets.beside_ids import pack, unpack
+from .tickets.beside_ids import decode_tickets, encode_tickets
 from .tickets.in_ids import TicketCodec
 from .tokenizer_shape import TokenizerShape
 from .tool_calling import enable_tools
@@ -38,7 +38,6 @@ from .videos.request import VideoTicket
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
-
 
 if TYPE_CHECKING:  # the class that it is mixed into
     _StockProcessor = ProcessorMixin
@@ -101,7 +100,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         Returns:
             `input_ids` and `attention_mask`, (B, L) or B lists; if `images` is not None, for N >= 0
             images `pixel_values` uint8 (N, 15), a ticket each, and `image_grid_thw` int64 (N, 3) ones;
-            `tickets.beside_ids.unpack` reads them.
+            `tickets.beside_ids.decode_tickets` reads them.
 
         Raises:
             ImageError: If a row's images and placeholders differ in number, or an image is
@@ -131,7 +130,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         batch = pad_batch(self.tokenizer, columns, kwargs.get("max_length"), **padding)
         if images is not None or any(row["tickets"] for row in encoded):
             # Also if no row has an image: with an image column, TRL asks for pixel_values.
-            batch |= pack([carried for row in encoded for carried in row["tickets"]])
+            batch |= encode_tickets([carried for row in encoded for carried in row["tickets"]])
         return batch
 
     def apply_chat_template(self, conversation: Any, *args: Any, **kwargs: Any) -> Any:
@@ -234,24 +233,6 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
         self._vlm.ids_tokenizer = None  # its next user gets one that has them, too
         return self
 
-    def set_training_eos(self, token_id: int) -> None:
-        """Use another `eos_token` from now on; saved files keep the native one.
-
-        Args:
-            token_id: The token with which the chat template ends a turn.
-        """
-        self._vlm.native_eos = self._vlm.native_eos or self.eos_token
-        self.eos_token = self.convert_ids_to_tokens(token_id)
-
-    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
-        """The native `save_pretrained`; what it writes is the native processor."""
-        training_eos = self.eos_token
-        try:
-            self.eos_token = self._vlm.native_eos or training_eos
-            return super().save_pretrained(save_directory, *args, **kwargs)
-        finally:
-            self.eos_token = training_eos
-
     def decode(self, token_ids: Any, *args: Any, **kwargs: Any) -> Any:
         """The native `decode`; tickets inside the ids read as the placeholders they replace."""
         return super().decode(self._vlm.erased(token_ids), *args, **kwargs)
@@ -262,7 +243,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
 
     def _encode_conversation(self, messages: list[dict], **kwargs: Any) -> tuple[list[int], list[int]]:
         encoded = self.apply_chat_template([messages], tokenize=True, return_dict=True, **kwargs)
-        tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
+        tickets = [ticket for ticket, _ in decode_tickets(encoded.get("pixel_values")) or []]
         return encoded["input_ids"][0], tickets
 
     def _encode_row(self, index: int, text: str, media: list, kwargs: dict) -> dict[str, Any]:

@@ -1,8 +1,16 @@
 """What trainers ask of a tokenizer, answered by the tokenizer inside a processor."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from transformers import ProcessorMixin
 
 from .ids.tokenizer import WRONG_KIND, IdsTokenizer, make_ids_tokenizer
+from .state import ProcessingState
+
+if TYPE_CHECKING:  # the class that it is mixed into
+    _StockProcessor = ProcessorMixin
+else:
+    _StockProcessor = object
 
 
 def _from_tokenizer(name: str) -> property:
@@ -13,11 +21,11 @@ def _from_tokenizer(name: str) -> property:
     )
 
 
-class TokenizerShape:
+class TokenizerShape(_StockProcessor):
     """Mixed into a processor: the attributes of its tokenizer under the same names."""
 
     tokenizer: Any
-    state: Any
+    state: ProcessingState
 
     all_special_ids = _from_tokenizer("all_special_ids")
     all_special_tokens = _from_tokenizer("all_special_tokens")
@@ -54,6 +62,24 @@ class TokenizerShape:
         if self.state.ids_tokenizer is None:
             self.state.ids_tokenizer = make_ids_tokenizer(self)
         return self.state.ids_tokenizer
+
+    def set_training_eos(self, token_id: int) -> None:
+        """Use another `eos_token` from now on; saved files keep the native one.
+
+        Args:
+            token_id: The token with which the chat template ends a turn.
+        """
+        self.state.native_eos = self.state.native_eos or self.eos_token
+        self.eos_token = self.convert_ids_to_tokens(token_id)
+
+    def save_pretrained(self, save_directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """The native `save_pretrained`; what it writes is the native processor."""
+        training_eos = self.eos_token
+        try:
+            self.eos_token = self.state.native_eos or training_eos
+            return super().save_pretrained(save_directory, *args, **kwargs)
+        finally:
+            self.eos_token = training_eos
 
     @property
     def backend_tokenizer(self) -> Any:

@@ -48,7 +48,7 @@ class Encoded:
 
     Attributes:
         input_ids: L ids.
-        tickets: The tickets of its N images, as `tickets.beside_ids.pack` makes them; None without images.
+        tickets: The tickets of its N images, as `beside_ids.encode_tickets` makes them; None without images.
     """
 
     input_ids: list[int]

@@ -4,6 +4,7 @@ import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._ranks import from_first
 from ..errors import ImageError
 from ..front.placeholders import never_sampled, sampled_logprobs
 from ..front.prompts import EnginePrompt, check_same_prompt, encode_prompts
@@ -17,7 +18,7 @@ from .checks import (
     check_trainer,
     tell_engine,
 )
-from .server import ask_server, on_main_process, reset_server
+from .server import TASK, ask_server, reset_server
 
 # Engines that were checked and know the policy's image options, and how many rollouts they have made.
 _rollouts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
@@ -65,7 +66,7 @@ def vllm_rollout(
     if colocated:
         engine.llm.llm_engine.reset_encoder_cache()
     else:
-        on_main_process(trainer.accelerator, lambda: reset_server(engine))
+        from_first(lambda: reset_server(engine), TASK)
     placeholders = processing.state.never_sampled
     with never_sampled(engine, placeholders):
         completions, logprobs, tokens = (_ask if colocated else ask_server)(trainer, rows)
@@ -93,7 +94,7 @@ def _make_ready(trainer: Any, colocated: bool) -> None:
         check_model(trainer)
         tell_engine(engine, options)
     else:
-        on_main_process(trainer.accelerator, lambda: check_server(engine, options))
+        from_first(lambda: check_server(engine, options), TASK)
 
 
 def _ask(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[Sequence, Sequence, Sequence]:

@@ -1,40 +1,21 @@
 """A vLLM server that TRL's trainer knows: each prompt goes there with its images, in one request."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 
+from .._ranks import from_first
 from ..errors import ImageError
 from ..front.ask import RefusedError, ask, content_part, raw_logprobs
 from ..front.prompts import EnginePrompt
 from ..front.servers import Servers
 from ..processing.tokenizer import VLMTokenizer
 
-T = TypeVar("T")
-
-
-def on_main_process(accelerator: Any, work: Callable[[], T]) -> T:
-    """The main process's `work()`, on every process; the others wait for it.
-
-    Raises:
-        RuntimeError: On the other processes, if it raised on the main one, where its error is as it is.
-    """
-    error: Exception | None = None
-    outcome: list[Any] = [None, None]
-    if accelerator.is_main_process:
-        try:
-            outcome = [work(), None]
-        except Exception as raised:  # the others are told before it goes on
-            error, outcome = raised, [None, f"{type(raised).__name__}: {raised}"]
-    result, message = broadcast_object_list(outcome, from_process=0)
-    if error is not None:
-        raise error
-    if message is not None:
-        raise RuntimeError(f"The rollout failed in the main process: {message}")
-    return result
+# What its processes do, for the error that the others get when the first one fails.
+TASK = "The rollout"
 
 
 def reset_server(engine: Any) -> None:
@@ -65,7 +46,7 @@ def ask_server(trainer: Any, rows: Sequence[EnginePrompt]) -> tuple[list, list, 
     generations = trainer.num_generations if trainer.model.training else trainer.num_generations_eval
     everyone = gather_object(list(rows))
     engine, processing = trainer.vllm_generation, trainer.processing_class
-    answer = on_main_process(accelerator, lambda: _answer(engine, processing, everyone, generations))
+    answer = from_first(lambda: _answer(engine, processing, everyone, generations), TASK)
     own = slice(accelerator.process_index * len(rows), (accelerator.process_index + 1) * len(rows))
     completions, logprobs, tokens = answer
     return completions[own], logprobs[own], tokens[own]

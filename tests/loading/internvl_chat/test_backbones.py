@@ -16,7 +16,7 @@ from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
 from hf_vlm_rl.loading.internvl_chat.tokenizer import read_sentencepiece, sentencepiece
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 
 from .golden import DATA, photo
 from .originals import write_original
@@ -54,7 +54,7 @@ def inputs(policy, text: str = "What is it?") -> dict:
 
 def pixel_inputs(policy) -> dict:
     batch = inputs(policy)
-    tickets = [ticket for ticket, _ in unpack(batch["pixel_values"])]
+    tickets = [ticket for ticket, _ in decode_tickets(batch["pixel_values"])]
     tiles = [policy.processing_class.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     return {"input_ids": batch["input_ids"], "pixel_values": torch.cat(tiles)}
 

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 
 from .golden import DATA, NAMES, NOT_BY_BLOCKS, QWEN2, chat_cases, directory, expanded, photo, read, user
 
@@ -38,7 +38,7 @@ def test_input_ids_and_pixel_values(case, original):
         case.messages(), add_generation_prompt=True, tokenize=True, return_dict=True, return_tensors="pt"
     )
     assert batch["input_ids"].tolist() == [case.data["input_ids"]]
-    tickets = [ticket for ticket, _ in unpack(batch.get("pixel_values")) or []]
+    tickets = [ticket for ticket, _ in decode_tickets(batch.get("pixel_values")) or []]
     assert len(tickets) == len(case.data["images"])
     tiles = [processing.processed(ticket).inputs["pixel_values"] for ticket in tickets]
     assert [len(own) for own in tiles] == case.data["num_patches_per_image"]
@@ -156,6 +156,6 @@ def test_image_modes(name):
         # over is laid on white, as transformers' processors do.
         image = DATA / "preprocess" / "modes" / name
     batch = processing(images=image, text="<IMG_CONTEXT>", return_tensors="pt")
-    ((ticket, _),) = unpack(batch["pixel_values"])
+    ((ticket, _),) = decode_tickets(batch["pixel_values"])
     expected = np.load(DATA / "preprocess" / "modes.npz")[name]
     assert np.array_equal(processing.processed(ticket).inputs["pixel_values"].numpy(), expected)

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_vlm_rl import ImageError
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.conformance.cases import user
 from tests.images import photo
 
@@ -49,7 +49,7 @@ def with_option(options: dict, *others) -> list[dict]:
 def encoded(processing, messages) -> tuple[list[int], list]:
     """The ids, and what the native image processor made of each image."""
     batch = processing.apply_chat_template([messages], tokenize=True, return_dict=True)
-    tickets = [ticket for ticket, _ in unpack(batch["pixel_values"])]
+    tickets = [ticket for ticket, _ in decode_tickets(batch["pixel_values"])]
     return batch["input_ids"][0], [processing.processed(ticket) for ticket in tickets]
 
 

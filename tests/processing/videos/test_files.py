@@ -11,7 +11,7 @@ from PIL import Image
 
 from hf_vlm_rl import AutoVLMPolicy, ImageError, ImageStore
 from hf_vlm_rl.processing.images.stored import StoredVideo
-from hf_vlm_rl.processing.tickets.beside_ids import unpack
+from hf_vlm_rl.processing.tickets.beside_ids import decode_tickets
 from tests.images import photo
 from tests.tiny import recipe
 from tests.videos import SIZE, encoded, moving
@@ -38,7 +38,7 @@ def stored(processing, **block) -> StoredVideo:
 
 def tickets_of(processing, **block) -> list[int]:
     text = processing.state.videos.placeholder
-    return [ticket for ticket, _ in unpack(processing(images=[[block]], text=[text])["pixel_values"])]
+    return [ticket for ticket, _ in decode_tickets(processing(images=[[block]], text=[text])["pixel_values"])]
 
 
 def pixels(processing, video: StoredVideo) -> np.ndarray:

@@ -81,7 +81,7 @@ class Options:
         object.__setattr__(self, "strings", column_names(self.strings, "strings"))
 
     def extras(
-        self, record: Mapping[str, Any], read: Container[str], made: Mapping[str, Any]
+        self, record: Mapping[str, Any], read: Container[str], columns: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The fields of a record that stay columns: all but those that were `read` or are dropped.
 
@@ -89,7 +89,7 @@ class Options:
             DataError: If another field has the name of a column that the reader makes.
         """
         extras = {name: value for name, value in record.items() if name not in read and name not in self.drop}
-        for name in extras.keys() & made.keys():
+        for name in extras.keys() & columns.keys():
             another_name = "pass answer='another name' or " if name == self.answer else ""
             raise DataError(
                 f"the row has a field {name!r} of its own, which is the name of a column that is made of "

@@ -16,14 +16,7 @@ from ..sharing.share import layout_of
 
 
 class DistinctPrompts:
-    """The prompts of a call without repeats; all their tokens but the last fill a cache.
-
-    Args:
-        policy: A policy.
-        ids: (U, P), with clean placeholders.
-        mask: (U, P).
-        rows: The prompts with their images.
-    """
+    """The prompts of a call without repeats, (U, P) clean ids; all but their last tokens fill a cache."""
 
     def __init__(self, policy: Any, ids: torch.Tensor, mask: torch.Tensor, rows: Rows):
         self._policy, self._backbone, self._rows = policy, policy.base_model, rows
@@ -57,15 +50,10 @@ class DistinctPrompts:
             return None  # each distinct prompt is a row of its own
 
     def fill(self, cache: Cache, layout: Layout | None, sharded: bool) -> int:
-        """Run the prompts through the model, which fills a cache.
+        """Fill an empty cache with (U, heads, P - 1, d); returns the number of tokens that were computed.
 
-        Args:
-            cache: An empty one, which gets (U, heads, P - 1, d).
-            layout: How one row packs the prompts; None if each is a row.
-            sharded: Whether weights are spread over ranks, which then all call this function.
-
-        Returns:
-            The tokens that the decoder computed.
+        `layout` says how one row packs the prompts; None if each is a row. If weights are `sharded` over
+        ranks, all of them call this function.
         """
         backbone, ids = self._backbone, self._ids
         inputs = model_inputs(backbone, ids, self._rows, {}, sharded)

@@ -44,13 +44,7 @@ def keeping_rows(reason: str | None) -> AbstractContextManager[None]:
 
 
 class Batch:
-    """The rows of one `generate`.
-
-    Args:
-        policy: The policy.
-        cache: Its cache for this call.
-        rows: B.
-        device: Of the ids.
+    """The B rows of one `generate` of a policy, whose cache for this call they fill.
 
     Attributes:
         unfinished: (B,) bool.
@@ -65,15 +59,7 @@ class Batch:
         self._steps = 0
 
     def forward(self, stock: Callable[[dict[str, Any]], Any], kwargs: dict[str, Any]) -> Any:
-        """The policy's forward, run for the rows that are left.
-
-        Args:
-            stock: The forward for any rows.
-            kwargs: Its arguments for B rows.
-
-        Returns:
-            Its output, with logits (B, 1, V).
-        """
+        """The output, with logits (B, 1, V), of a forward with `kwargs` for B rows, run for those left."""
         report = self.policy.base_model.report
         if not self._refused:
             self._let_leave(kwargs)
@@ -106,7 +92,12 @@ class Batch:
             return
         if self.left is None:
             try:
-                self._require_rows_to_choose(kwargs)
+                # Backbones without positions in several dimensions have no such attribute.
+                deltas = getattr(self.policy.base_model, "rope_deltas", None)
+                if kwargs.get("position_ids") is None and deltas is not None:
+                    raise Refused("the model keeps its rows' positions to itself")
+                require_known_cache(self.cache)
+                require_rows(kwargs, self.rows)
             except Refused as refused:
                 self._refused = True
                 self.policy.base_model.report.refuse("rows_kept", refused)
@@ -116,23 +107,9 @@ class Batch:
         cache.reorder_cache(places)
         self.left = rows
 
-    def _require_rows_to_choose(self, kwargs: Mapping[str, Any]) -> None:
-        """Refuse a step if rows cannot be dropped from its cache and arguments."""
-        # Backbones without positions in several dimensions have no such attribute.
-        deltas = getattr(self.policy.base_model, "rope_deltas", None)
-        if kwargs.get("position_ids") is None and deltas is not None:
-            raise Refused("the model keeps its rows' positions to itself")
-        require_known_cache(self.cache)
-        require_rows(kwargs, self.rows)
-
 
 class WatchedCriteria(StoppingCriteriaList):
-    """Stopping criteria that tell a batch which rows they end.
-
-    Args:
-        criteria: The criteria.
-        batch: The batch whose rows they end.
-    """
+    """Stopping criteria that tell a batch which rows they end."""
 
     def __init__(self, criteria: StoppingCriteriaList, batch: Batch):
         super().__init__(criteria)
@@ -146,16 +123,11 @@ class WatchedCriteria(StoppingCriteriaList):
 
 
 def sample(policy: Any, stock: Callable[..., Any], kwargs: dict[str, Any]) -> Any:
-    """Run the sampling loop of transformers; the model drops finished rows from its batch.
-
-    Args:
-        policy: A policy.
-        stock: The stock loop of its class, bound.
-        kwargs: Its arguments.
-    """
+    """Run `stock`, the sampling loop of transformers; the model drops finished rows from its batch."""
     backbone, rows = policy.base_model, len(kwargs["input_ids"])
     batch = None
-    if backbone.sharing.mode is not False and rows > 1 and _may_end_early(kwargs["stopping_criteria"]):
+    may_end_early = any(type(criterion) is not MaxLengthCriteria for criterion in kwargs["stopping_criteria"])
+    if backbone.sharing.mode is not False and rows > 1 and may_end_early:
         try:
             _require_rows_by_themselves(policy, kwargs)
             batch = Batch(policy, kwargs[CACHE], rows, kwargs["input_ids"].device)
@@ -172,11 +144,6 @@ def running_batch(policy: Any, kwargs: Mapping[str, Any]) -> Batch | None:
     if batch is None or batch.policy is not policy or kwargs.get(CACHE) is not batch.cache:
         return None
     return batch
-
-
-def _may_end_early(criteria: StoppingCriteriaList) -> bool:
-    """Whether a row may end before the longest completion that was asked for."""
-    return any(type(criterion) is not MaxLengthCriteria for criterion in criteria)
 
 
 def _require_rows_by_themselves(policy: Any, kwargs: Mapping[str, Any]) -> None:

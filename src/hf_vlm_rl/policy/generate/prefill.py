@@ -10,12 +10,12 @@ from typing import Any, cast
 import torch
 from transformers import Cache, DynamicCache
 
+from ..._ranks import most
 from ...compat import CACHE
 from ..arguments import GENERATE
 from ..caches.known_caches import keeps_all_keys, require_known_cache
 from ..caches.prefix_cache import share_prompts
 from ..images.row_images import Rows
-from ..ranks import most
 from ..report import Refused
 from ..rotary import require_steady
 from ..sharing.share import keys_of_rows, require_unwatched
@@ -57,11 +57,8 @@ SETTINGS = frozenset(
 def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool) -> dict[str, Any] | None:
     """Run the distinct prompts of a batch through the model, all but their last token.
 
-    Args:
-        policy: A policy.
-        kwargs: The arguments of `generate` as `locate.locate` returns them.
-        rows: The rows with their images.
-        sharded: Whether weights are spread over ranks, which then all call this function.
+    `kwargs` are the arguments of `generate`, and `rows` its rows, as `locate.locate` returns them; `sharded`
+    says whether weights are spread over ranks, which then all call this function.
 
     Returns:
         Arguments for the stock `generate` with a filled key-value cache and no images; None if
@@ -124,12 +121,8 @@ def _for_rows(backbone: Any, cache: DynamicCache, prompt: torch.Tensor, repeated
     """A cache of B rows from that of the distinct prompts: rows share its keys, or each gets a copy.
 
     They share where a step would otherwise be bound by memory: on a CPU always, on a card from `COPIES` on.
-
-    Args:
-        backbone: A policy's backbone.
-        cache: Of U prompts; changed where rows get copies.
-        prompt: (B,) which prompt each row continues, on the host.
-        repeated: Whether some rows continue the same.
+    `cache`, of U prompts, changes where rows get copies. `prompt` (B,), on the host, says which prompt each
+    row continues, and `repeated` whether some continue the same.
     """
     if repeated and keeps_all_keys(backbone.decoder.config) and not _copies_pay(cache, prompt):
         try:

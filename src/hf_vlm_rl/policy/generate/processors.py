@@ -11,11 +11,7 @@ from ..transfer import without_waiting
 
 
 class NeverSample(LogitsProcessor):
-    """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image.
-
-    Args:
-        token_ids: The tokens.
-    """
+    """Sets the scores of some tokens to -inf: a sampled placeholder would be read as an image."""
 
     def __init__(self, token_ids: Iterable[int]):
         self.token_ids = sorted(token_ids)

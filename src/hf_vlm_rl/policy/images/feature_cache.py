@@ -6,7 +6,6 @@ in every update pass. While nothing that made them has changed, they are compute
 
 import operator
 import threading
-from typing import Self
 
 from ...processing.images.lru import ByteBoundedCache
 from .image_features import Features
@@ -32,11 +31,8 @@ class FeatureCache:
             limit_bytes, operator.attrgetter("nbytes")
         )
 
-    def __deepcopy__(self, memo: dict) -> Self:
-        # The copy's weights may change without the original's, so its cache begins empty.
-        return type(self)(self.limit_bytes)
-
     def __getstate__(self) -> dict:
+        # A copy's weights may change without the original's, so its cache begins empty.
         return {"limit_bytes": self.limit_bytes}
 
     def __setstate__(self, state: dict) -> None:

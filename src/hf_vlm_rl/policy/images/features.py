@@ -13,9 +13,9 @@ import torch
 from PIL import Image
 from transformers.utils import ModelOutput
 
+from ..._ranks import most
 from ...families.derive_parts import FEATURES
 from ...processing.images.processed import ProcessedImage
-from ..ranks import most
 from ..transfer import without_waiting
 from .image_features import Features, features_of_each, joined
 from .locate import CARRIERS
@@ -77,7 +77,7 @@ def encode_images(
     state = frozen_state(backbone, backbone.decoder_name, how) if cache.limit_bytes and not sharded else None
     features, generation = cache.lookup(state, distinct)
     missing = {ticket: processing.processed(ticket) for ticket in distinct if ticket not in features}
-    together = backbone.family.packs
+    together = backbone.family.batches_images
     batches = _batches(missing, together)
     own = [_pieces([missing[ticket] for ticket in batch], together) for batch in batches]
     # Before the first call: the ranks must agree while none of them waits in the tower.
@@ -155,10 +155,9 @@ def _batches(images: dict[int, ProcessedImage], together: bool) -> list[list[int
     """Tickets grouped by the shapes of their tensors without the first dimension, or each alone."""
     groups: dict[tuple, list[int]] = {}
     for ticket, image in images.items():
-        if not together or image.video:  # a video is a batch of its own
-            groups["alone", ticket] = [ticket]
-            continue
-        groups.setdefault(_shapes(image), []).append(ticket)
+        # A video is a batch of its own.
+        key = _shapes(image) if together and not image.video else ("alone", ticket)
+        groups.setdefault(key, []).append(ticket)
     return list(groups.values())
 
 

@@ -49,11 +49,6 @@ def fields_read(kind: type) -> frozenset[str]:
     return frozenset(names_in(kind, "forward"))
 
 
-def features_of_one(output: ModelOutput, read: Collection[str]) -> Features:
-    """The features of a single image, from an output that has no other; `read` as for `features_of_each`."""
-    return Features({name: _frozen(value) for name, value in _fields(output, read).items()})
-
-
 def features_of_each(
     output: ModelOutput, read: Collection[str], tokens: Sequence[int], images: int
 ) -> list[Features] | None:
@@ -62,9 +57,9 @@ def features_of_each(
     `read` has the fields that the backbone reads (`fields_read`), `tokens` those of each image. None if the
     output does not tell where an image ends.
     """
-    if images == 1:
-        return [features_of_one(output, read)]
     fields = _fields(output, read)
+    if images == 1:
+        return [Features({name: _frozen(value) for name, value in fields.items()})]
     if not fields.keys() <= {POOLED, DEEP} or fields.get(POOLED) is None:
         return None
     pooled = fields[POOLED]
@@ -145,17 +140,14 @@ def _map(change: Callable[[torch.Tensor], torch.Tensor], value: Field) -> Field:
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
-def _are_rows_of_tokens(values: Sequence[torch.Tensor]) -> bool:
-    return all(value.ndim == 3 and len(value) == 1 for value in values)
-
-
 def _join(values: Sequence[Field]) -> Field:
     """One field for all images: tensors are concatenated, and so are lists of tensors."""
     first = values[0]
     if first is None:
         return None
     if isinstance(first, torch.Tensor):
-        if any(value.shape[1:] != first.shape[1:] for value in values) and _are_rows_of_tokens(values):
+        rows = all(value.ndim == 3 and len(value) == 1 for value in values)
+        if rows and any(value.shape[1:] != first.shape[1:] for value in values):
             # Videos of different lengths, (1, tokens, H) each: models read them as one row of tokens.
             return torch.cat([value.flatten(0, 1) for value in values])[None]
         return torch.cat(list(values))

@@ -19,7 +19,7 @@ from ...errors import TicketError
 from ...processing.callers import calling_batch
 from ...processing.ids.tokenizer import IGNORED
 from ..transfer import without_waiting
-from .locate import restored
+from .locate import rows_inside
 
 # As a logit: e^-10000 is 0 in every dtype. Finite, unlike the scores' -inf: PPO multiplies
 # probabilities by logits, and 0 * -inf is not a number.
@@ -41,8 +41,9 @@ def read_images(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, b
         (B, T), True at their tokens; and whether a row is a prompt of `encode_prompt`, whose trainer compares
         log-probs with those of the scores in `generate`.
     """
-    clean, rows = restored(backbone, input_ids)
-    places = without_waiting(backbone.processing_class.state.marks(clean), input_ids.device)
+    processing = backbone.processing_class
+    clean, rows = rows_inside(processing, input_ids)
+    places = without_waiting(processing.state.marks(clean), input_ids.device)
     return places, any(row.tail is not None for row in rows)
 
 

@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from transformers.utils import logging
 
+from ..._ranks import most
 from ..._scoped import scoped
 from ...errors import UnsupportedModelError
 from ...families import VLMFamily
 from ...families.derive_inputs import token_types
 from ...processing.images.processed import ProcessedImage
 from ...processing.state import ProcessingState
-from ..ranks import gradients_awaited, is_sharded, most
+from ..ranks import gradients_awaited, is_sharded
 from ..report import Refused
 from ..transfer import without_waiting
 from .features import encode_images, vision_options
@@ -164,14 +165,19 @@ def _companions(
 def _token_types(backbone: Any, name: str, rows: Rows, masked: bool) -> torch.Tensor:
     """(B, T), on the host: kinds of the tokens, for the backbone's argument `name`; `masked`: by a mask."""
     processing, input_ids = backbone.processing_class, rows.copy.ids
-    if backbone.family.prefix_attention:
-        types = _prefix_types(rows, processing.state.placeholder_id)
-        if not masked:
-            # Without a mask, tokens see the padding behind their row, and tokenizers give it type 0.
-            padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
-            types = types * (1 - padding)
-        return types
-    return token_types(processing, name, input_ids)
+    if not backbone.family.prefix_attention:
+        return token_types(processing, name, input_ids)
+    # 0 for the prompt, whose tokens see each other, 1 for the causal completion.
+    types = torch.ones_like(input_ids)
+    for row, images in enumerate(rows.images):
+        if images.tail is not None:
+            last = int((input_ids[row] == processing.state.placeholder_id).nonzero()[-1])
+            types[row, : last + 1 + images.tail] = 0
+    if not masked:
+        # Without a mask, tokens see the padding behind their row, and tokenizers give it type 0.
+        padding = (input_ids == processing.pad_token_id).long().flip(1).cumprod(dim=1).flip(1)
+        types = types * (1 - padding)
+    return types
 
 
 def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) -> bool:
@@ -180,13 +186,3 @@ def _counts_tokens(positions: torch.Tensor | None, mask: torch.Tensor | None) ->
         return False
     counted = mask.long().cumsum(dim=1) - mask.long()  # what TRL's PPO computes
     return bool(((positions == counted) | (mask == 0)).all())
-
-
-def _prefix_types(rows: Rows, placeholder_id: int) -> torch.Tensor:
-    """(B, T): 0 for the prompt, whose tokens see each other, 1 for the causal completion."""
-    types = torch.ones_like(rows.copy.ids)
-    for row, images in enumerate(rows.images):
-        if images.tail is not None:
-            last = int((rows.copy.ids[row] == placeholder_id).nonzero()[-1])
-            types[row, : last + 1 + images.tail] = 0
-    return types

@@ -3,7 +3,7 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order).
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -14,7 +14,7 @@ import torch
 from ..._scoped import scoped
 from ...compat import CACHE
 from ...errors import ImageError, TicketError
-from ...processing.tickets.beside_ids import unpack
+from ...processing.tickets.beside_ids import decode_tickets
 from ...processing.tickets.in_ids import SETTINGS
 from ..transfer import without_waiting
 from .row_images import HostCopy, RowImages, Rows
@@ -79,13 +79,17 @@ def locate(backbone: Any, kwargs: dict[str, Any], cached: int = 0) -> tuple[dict
     if kwargs.get("mm_encoder_outputs"):
         return kwargs, None
     copy = HostCopy(kwargs)
-    carried = unpack(copy.carried) if pixel_values is not None else None
+    carried = decode_tickets(copy.carried) if pixel_values is not None else None
     processing = backbone.processing_class
     if carried is None and has_pixels(kwargs):
         if pixel_values is not None or input_ids is None:
             return kwargs, None
+        if _holds_tickets(processing, copy.ids):  # stock would read them as words
+            raise ImageError(
+                "Got tickets inside the ids beside native tensors of videos. Encode the videos with the "
+                "policy's processing class, too (encode_prompt)."
+            )
         # Native tensors of videos: the gates of sharing refuse these arguments, which the table lacks.
-        _check_no_tickets(processing, copy.ids)
         return kwargs, Rows([RowImages()] * len(input_ids), copy)
     if input_ids is None:
         if carried is not None:
@@ -98,14 +102,13 @@ def locate(backbone: Any, kwargs: dict[str, Any], cached: int = 0) -> tuple[dict
             images = _rows_beside(processing, ids, carried, cached)
         except ImageError:
             # Digits of tickets written into the ids replaced placeholders, so counting these has to fail.
-            if not _videos_inside(processing, ids):
+            if processing.state.videos.refusal or not _holds_tickets(processing, ids):
                 raise
-            known = processing.image_store.knows
-            clean, images = _rows_inside(processing, ids, iter(carried), known)
+            clean, images = rows_inside(processing, ids, carried, processing.image_store.knows)
             ids, images = clean, _behind(processing, images, clean, cached)
         _check_kinds(processing, ids[:, cached:], images)
     elif tickets_inside(backbone, kwargs, cached):
-        clean, images = _rows_inside(processing, copy.ids, iter(()))
+        clean, images = rows_inside(processing, copy.ids)
         images = _behind(processing, images, clean, cached)
     elif cached_tokens(kwargs):
         return kwargs, None
@@ -118,23 +121,13 @@ def locate(backbone: Any, kwargs: dict[str, Any], cached: int = 0) -> tuple[dict
     return kwargs, Rows(images, copy)
 
 
-def _check_no_tickets(processing: Any, input_ids: torch.Tensor) -> None:
-    """Refuse tickets inside the ids if videos come as native tensors: stock would read tickets as words."""
-    if _holds_tickets(processing, input_ids):
-        raise ImageError(
-            "Got tickets inside the ids beside native tensors of videos. Encode the videos with the policy's "
-            "processing class, too (encode_prompt)."
-        )
-
-
 def _rows_beside(
     processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int | None]], cached: int
 ) -> list[RowImages]:
     """The images behind the cached tokens; `carried` has the tickets of all images, or of these alone."""
     if cached:
-        places = processing.state.marks(input_ids)
         tokens = sum(_tokens(processing, ticket, 0) for ticket, _ in carried)
-        if tokens == int(places.sum()):
+        if tokens == int(processing.state.marks(input_ids).sum()):
             return _behind(processing, _deal(processing, input_ids, carried), input_ids, cached)
     return _deal(processing, input_ids[:, cached:], carried)
 
@@ -191,11 +184,6 @@ def _deal(processing: Any, input_ids: torch.Tensor, carried: list[tuple[int, int
     return rows
 
 
-def _videos_inside(processing: Any, input_ids: torch.Tensor) -> bool:
-    """Whether ids hold tickets of videos, while those of images are carried in `pixel_values`."""
-    return not processing.state.videos.refusal and _holds_tickets(processing, input_ids)
-
-
 def _holds_tickets(processing: Any, input_ids: torch.Tensor) -> bool:
     known = processing.image_store.knows
     return any(processing.codec.has_ticket(ids, known) for ids in input_ids.tolist())
@@ -206,9 +194,8 @@ def _check_kinds(processing: Any, input_ids: torch.Tensor, rows: list[RowImages]
     video_id = processing.state.video_id
     if video_id is None:
         return
-    for row, (count, images) in enumerate(
-        zip((input_ids == video_id).sum(dim=1).tolist(), rows, strict=True)
-    ):
+    counts = (input_ids == video_id).sum(dim=1).tolist()
+    for row, (count, images) in enumerate(zip(counts, rows, strict=True)):
         tokens = sum(
             length
             for ticket, length in zip(images.tickets, images.lengths, strict=True)
@@ -221,17 +208,22 @@ def _check_kinds(processing: Any, input_ids: torch.Tensor, rows: list[RowImages]
             )
 
 
-def _rows_inside(
+def rows_inside(
     processing: Any,
     input_ids: torch.Tensor,
-    beside: Iterator[tuple[int, int | None]],
+    carried: Iterable[tuple[int, int | None]] = (),
     known: Callable[[int], bool] | None = None,
 ) -> tuple[torch.Tensor, list[RowImages]]:
-    """Read the tickets written into the ids and restore the placeholders, in ids on the host.
+    """Ids (B, T), on the host, with placeholders in the place of tickets, and the images of each row.
 
-    `beside` are carried tickets, for placeholders that have none written behind them. With such tickets,
-    `known` must tell whether a ticket exists.
+    `carried` has tickets for placeholders that have none written behind them. With such tickets, `known` must
+    tell whether a ticket exists.
+
+    Raises:
+        ImageError: If more tickets are carried than placeholders take.
+        TicketError: If a ticket is damaged or its image is gone.
     """
+    beside = iter(carried)
     clean, rows = [], []
     for row, ids in enumerate(input_ids.tolist()):
         try:
@@ -255,15 +247,6 @@ def _rows_inside(
             "placeholder; where a length limit cut images off, set max_length=None (DPO, SFT) or raise it."
         )
     return torch.tensor(clean, dtype=input_ids.dtype), rows
-
-
-def restored(backbone: Any, input_ids: torch.Tensor) -> tuple[torch.Tensor, list[RowImages]]:
-    """Ids (B, T), on the host, with placeholders in the place of tickets, and the images of each row.
-
-    Raises:
-        TicketError: If a ticket is damaged or its image is gone.
-    """
-    return _rows_inside(backbone.processing_class, input_ids, iter(()))
 
 
 def _tokens(processing: Any, ticket: int, row: int) -> int:

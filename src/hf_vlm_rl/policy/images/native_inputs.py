@@ -40,10 +40,7 @@ def native_tensors(
     tensors = call_on_ids(
         backbone.processing_class, [row.tickets for row in rows], input_ids.tolist(), mask.tolist()
     )
-    return {name: _placed(value, backbone.dtype, input_ids.device) for name, value in tensors.items()}
-
-
-def _placed(value: Any, dtype: torch.dtype, device: torch.device) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    return value.to(device, dtype if value.is_floating_point() else None)
+    for name, value in tensors.items():
+        if isinstance(value, torch.Tensor):
+            tensors[name] = value.to(input_ids.device, backbone.dtype if value.is_floating_point() else None)
+    return tensors

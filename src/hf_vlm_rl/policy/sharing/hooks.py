@@ -18,7 +18,7 @@ from ...compat import CACHE
 from ..caches.prefix_cache import SharedPrompts, prefix_cache_attention
 from .attention import shared_prefix_attention
 from .recurrence import run_along
-from .visibility import packed_mask
+from .visibility import is_attention, packed_mask
 
 # The keyword by which a decoder's modules get the `Packing` of packed rows.
 PACKING = "vlm_packing"
@@ -40,7 +40,7 @@ def attach(decoder: nn.Module) -> int:
     AttentionInterface.register(CACHED, prefix_cache_attention)
     recurrent = 0
     for module in decoder.modules():
-        if _is_attention(module):
+        if is_attention(module):
             retype(module, SharingAttention)
         elif _cache_name(module):
             retype(module, SharingRecurrence)
@@ -103,11 +103,6 @@ def view(module: M, attention: str) -> M:
     copy = object.__new__(type(module))
     copy.__dict__.update(module.__dict__, config=_ConfigView(module.config, attention))
     return copy
-
-
-def _is_attention(module: nn.Module) -> bool:
-    # transformers' attention functions read these two attributes; neither layers nor MLPs have both.
-    return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
 
 
 def _cache_name(module: nn.Module) -> str | None:

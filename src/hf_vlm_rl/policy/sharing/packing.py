@@ -1,6 +1,5 @@
 """What attention and recurrent modules must know about the packed rows of one forward."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -95,7 +94,8 @@ def _runs(layout: Layout) -> Runs:
         steps.setdefault(_step(span), []).append(span)
     place = torch.empty(len(layout.source), dtype=torch.long)
     states: dict[Span, int] = {}
-    runs, begin = [], 0
+    tables: list[torch.Tensor | None] = []
+    begin = 0
     for step, spans in sorted(steps.items()):
         starts = torch.tensor([span.start for span in spans])[:, None]
         lengths = torch.tensor([span.edge.length for span in spans])[:, None]
@@ -106,24 +106,11 @@ def _runs(layout: Layout) -> Runs:
         place[tokens[mask]] = begin + mask.flatten().nonzero().flatten()
         begin += tokens.numel()
         before = torch.tensor([states[span.before] for span in spans if span.before], dtype=torch.long)
-        runs.append(
-            Run(
-                tokens=tokens,
-                mask=None if bool(mask.all()) else mask.long(),
-                states=None if step == FIRST else before,
-                last=step == LAST,
-            )
-        )
+        tables += [tokens, None if bool(mask.all()) else mask.long(), None if step == FIRST else before]
         states.update(zip(spans, range(len(states), len(states) + len(spans)), strict=True))
-    return _on_device(runs, place, layout.source.device)
-
-
-def _on_device(runs: Sequence[Run], place: torch.Tensor, device: torch.device) -> Runs:
-    """The runs with their tensors on a device."""
-    tensors = upload([place, *(each for run in runs for each in (run.tokens, run.mask, run.states))], device)
-    place, *tensors = tensors
-    by_run = zip(runs, tensors[::3], tensors[1::3], tensors[2::3], strict=True)
-    return Runs(tuple(Run(tokens, mask, states, run.last) for run, tokens, mask, states in by_run), place)
+    place, *tensors = upload([place, *tables], layout.source.device)
+    last = [step == LAST for step in sorted(steps)]
+    return Runs(tuple(map(Run, tensors[::3], tensors[1::3], tensors[2::3], last)), place)
 
 
 def _step(span: Span) -> tuple[int, ...]:

@@ -85,7 +85,9 @@ def layout_of(backbone: Any, kwargs: Mapping[str, Any], rows: Rows) -> Layout:
     if settings.mode == "auto" and layout.saved < WORTHWHILE:
         raise Refused(f"less than {WORTHWHILE:.0%} of the tokens could be saved")
     if not mask.all():
-        require_steady(_reach(ids, positions, columns), settings.steady_positions)
+        counted = ids.shape[1] if columns else math.inf  # some backbones count positions later
+        reach = counted if positions is None else int(positions.max()) + 1
+        require_steady(reach, settings.steady_positions)
     if positions is not None and not layout.fits(positions, mask):
         raise Refused("rows with one prompt have different position_ids for it")
     # To look at every module's hooks takes as long as to find the layout, so it comes after cheaper checks.
@@ -126,27 +128,18 @@ def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) ->
     return keys
 
 
-def require_one_prompt_once(config: Any, token_types: Collection[str]) -> None:
-    """Refuse decoders for which a prompt is not the same in each row that begins with it.
-
-    Raises:
-        Refused: If it is such a decoder.
-    """
+def refusal_of(config: Any, token_types: Collection[str]) -> str | None:
+    """Why a decoder's prompt may not be the same in each row that begins with it; None if it is."""
     if unknown := sorted(set(token_types) - BACKBONE):
-        raise Refused(f"the decoder takes {unknown[0]} for each token", lasting=True)
+        return f"the decoder takes {unknown[0]} for each token"
     # A config without `attention_dropout` belongs to a decoder that has none.
-    if getattr(config, "attention_dropout", 0.0):
-        raise Refused("the decoder drops attention at random", lasting=True)
+    return "the decoder drops attention at random" if getattr(config, "attention_dropout", 0.0) else None
 
 
-def require_packable(config: Any) -> None:
-    """Refuse decoders with layers of an unknown kind; the comparison with stock finds what this misses.
-
-    Raises:
-        Refused: If the decoder has layers of a kind that is not known.
-    """
-    if unknown := sorted(set(getattr(config, "layer_types", None) or ()) - LAYERS):
-        raise Refused(f"its {unknown[0]} layers are not known to run on packed rows", lasting=True)
+def unpacked_by(config: Any) -> str | None:
+    """Why a decoder may run no packed rows; the comparison with stock finds what this misses."""
+    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - LAYERS)
+    return f"its {unknown[0]} layers are not known to run on packed rows" if unknown else None
 
 
 def _joined(backbone: Any, keys: torch.Tensor, types_of_names: Mapping[str, Any]) -> torch.Tensor:
@@ -163,10 +156,3 @@ def _joined(backbone: Any, keys: torch.Tensor, types_of_names: Mapping[str, Any]
     joined = torch.zeros_like(together)
     joined[:, 1:] = together[:, 1:] & together[:, :-1]
     return joined
-
-
-def _reach(ids: torch.Tensor, positions: torch.Tensor | None, columns: bool) -> float:
-    """The largest position of a batch plus 1; infinity where its backbone counts positions later."""
-    if positions is not None:
-        return int(positions.max()) + 1
-    return ids.shape[1] if columns else math.inf

@@ -22,15 +22,18 @@ AHEAD = "tokens see what follows them where no mask forbids it"
 
 
 class Visibility:
-    """Which packed tokens see which. In this class, each sees all that comes before it in its rows."""
+    """Which packed tokens see which. In this class, each sees all that comes before it in its rows.
+
+    Attributes:
+        layout: How the rows are packed.
+        explicit: Whether stock attention gets a mask; if not, a module's `is_causal` says what tokens see.
+        causal: Whether tokens are known to see all that lies before them in their rows, and nothing else.
+    """
+
+    explicit, causal = False, True
 
     def __init__(self, layout: Layout):
         self.layout = layout
-
-    @property
-    def explicit(self) -> bool:
-        """Whether stock attention gets a mask; without one, a module's `is_causal` says what tokens see."""
-        return False
 
     @cached_property
     def masks(self) -> list[torch.Tensor | None]:
@@ -40,16 +43,6 @@ class Visibility:
         sees all that lies before it.
         """
         return [self._mask_of(call) for call in self.layout.calls]
-
-    @property
-    def causal(self) -> bool:
-        """Whether tokens see all that lies before them in their rows, and nothing else."""
-        return True
-
-    @property
-    def additive(self) -> bool:
-        """Whether masks are numbers that are added to the scores."""
-        return False
 
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Which packed positions `queries` see which `keys`, two tensors that broadcast.
@@ -91,16 +84,8 @@ class FunctionVisibility(Visibility):
     def __init__(self, layout: Layout, function: Callable):
         super().__init__(layout)
         self._function = function
-
-    @property
-    def explicit(self) -> bool:
-        """Whether stock attention gets a mask: transformers makes one where a batch has padding."""
-        return self.layout.padded
-
-    @property
-    def causal(self) -> bool:
-        """Whether the function is the causal one of transformers."""
-        return self._function is causal_mask_function
+        self.explicit = layout.padded  # transformers then makes a mask
+        self.causal = function is causal_mask_function
 
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """Which queries see which keys, by their places in the row; see `Visibility.seen`."""
@@ -118,6 +103,8 @@ class DenseVisibility(Visibility):
         Refused: If the mask has another form, or rows differ in what their common prefix sees.
     """
 
+    explicit, causal = True, False
+
     def __init__(self, layout: Layout, mask: torch.Tensor):
         super().__init__(layout)
         rows, columns = layout.shape
@@ -128,11 +115,6 @@ class DenseVisibility(Visibility):
         differ = [differs for span in layout.spans for differs in self._differ(span.edge, lengths)]
         if differ and bool(torch.stack(differ).any()):  # one question to the device
             raise Refused("tokens of the common prefix see what follows it")
-
-    @property
-    def explicit(self) -> bool:
-        """Whether stock attention gets a mask: it gets this one."""
-        return True
 
     def _differ(self, edge: Edge, lengths: dict[int, int]) -> Iterator[torch.Tensor]:
         """() bool: whether tokens of an edge see other things in other rows, or see what follows the edge."""
@@ -146,16 +128,6 @@ class DenseVisibility(Visibility):
             yield sees(beyond).any()
             yield (within != first).any()
 
-    @property
-    def causal(self) -> bool:
-        """Whether the mask is known to be causal: it is not."""
-        return False
-
-    @property
-    def additive(self) -> bool:
-        """Whether the mask is added to the scores."""
-        return self._mask.dtype != torch.bool
-
     def seen(self, queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """What the mask says of queries and keys; see `Visibility.seen`."""
         columns = self.layout.shape[1]
@@ -165,9 +137,9 @@ class DenseVisibility(Visibility):
         # Keys of other rows may stand beyond the end of the query's row; `within` excludes them.
         allowed = self._mask[row, column, (start + self.layout.positions[keys]).clamp(0, columns - 1)]
         within = self._in_a_row(queries, keys)
-        if self.additive:
-            return allowed.masked_fill(~within, torch.finfo(allowed.dtype).min)
-        return allowed & within
+        if allowed.dtype == torch.bool:
+            return allowed & within
+        return allowed.masked_fill(~within, torch.finfo(allowed.dtype).min)
 
 
 def sees(mask: torch.Tensor) -> torch.Tensor:
@@ -175,9 +147,16 @@ def sees(mask: torch.Tensor) -> torch.Tensor:
     return mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
 
 
+def is_attention(module: nn.Module) -> bool:
+    """Whether a module of a decoder attends to tokens."""
+    # transformers' attention functions read these two attributes; neither layers nor MLPs have both, nor have
+    # Inkling 2's residual modules, which attend to layers.
+    return hasattr(module, "layer_idx") and hasattr(module, "is_causal")
+
+
 def looks_ahead(module: nn.Module) -> bool:
-    """Whether an attention module lets tokens see what follows them where it gets no mask."""
-    return getattr(module, "is_causal", True) is False  # other modules have no such attribute
+    """Whether a module is an attention that lets tokens see what follows them where it gets no mask."""
+    return is_attention(module) and module.is_causal is False
 
 
 @dataclass(frozen=True, eq=False)

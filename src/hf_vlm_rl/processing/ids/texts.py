@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import ImageError, TicketError
 from ..images.stored import RowNote
-from ..tickets.beside_ids import unpack
+from ..tickets.beside_ids import decode_tickets
 from ..tickets.in_texts import TextTickets
 from .columns import image_of
 
@@ -56,7 +56,7 @@ class TicketTexts:
 
     def written(self, clean: list[int], encoded: Mapping[str, Any]) -> list[int]:
         """Write into clean ids the tickets that the processing class returned with them in `pixel_values`."""
-        tickets = [ticket for ticket, _ in unpack(encoded.get("pixel_values")) or []]
+        tickets = [ticket for ticket, _ in decode_tickets(encoded.get("pixel_values")) or []]
         lengths = [self._processing.processed(ticket).tokens for ticket in tickets]
         noted = [self._processing.state.keep(ticket, RowNote()) for ticket in tickets]
         return self._processing.codec.write(clean, noted, lengths)

@@ -22,7 +22,7 @@ WIDTH = 15
 _TICKET, _TAIL = 8, 3
 
 
-def pack(
+def encode_tickets(
     carried: Sequence[tuple[int, int | None]], patches: Sequence[int] | None = None
 ) -> dict[str, torch.Tensor]:
     """The tensors for N images.
@@ -43,8 +43,8 @@ def pack(
     }
 
 
-def unpack(pixel_values: object) -> list[tuple[int, int | None]] | None:
-    """The inverse of `pack`: what `carried` was; None for what `pack` did not make, such as pixels.
+def decode_tickets(pixel_values: object) -> list[tuple[int, int | None]] | None:
+    """What `carried` was for `encode_tickets`; None for tensors that it did not make, such as pixels.
 
     Raises:
         TicketError: If the tensor has the form of tickets, in whole numbers, and is damaged. A change of up

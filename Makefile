@@ -35,7 +35,7 @@ DEMO_OUT ?= outputs/demo
 BRANDS_OUT ?= outputs/brands
 WHEEL_OUT = outputs/wheel
 
-.PHONY: help install test test-slow test-families test-vllm test-peers lint types floors floors-all middle sets next unit trainers trainers-latest ppo-first zero lmms demo brands wheel bench peers gpu docs site cards clean site-check
+.PHONY: help install test test-slow test-families test-vllm test-peers lint types floors floors-all middle sets next unit trainers trainers-once trainers-latest ppo-first zero lmms demo brands wheel bench peers gpu docs site cards clean site-check
 
 help:
 	@echo "make demo   train a tiny vision-language model on real scans (CPU, minutes)"
@@ -95,10 +95,11 @@ $(LMMS)/.installed: $(VENV)/.installed
 test:
 	@sh tests/run_lanes.sh $(LANES:%="$(MAKE) %")
 
-# Stock trainers on every class with TRL 1.12; with the other versions, on written families and some newer ones.
+# What takes long in stock trainers runs on one TRL: every class and what asks nothing of TRL's version on 1.12, the
+# rest on the newest. `make trainers SPEED="and slow"` runs all of it on 1.12.
 test-slow: export SPEED = and slow
 test-slow:
-	@sh tests/run_lanes.sh "$(MAKE) unit HF_VLM_RL_CLASSES=all" "$(MAKE) trainers HF_VLM_RL_CLASSES=all" \
+	@sh tests/run_lanes.sh "$(MAKE) unit HF_VLM_RL_CLASSES=all" "$(MAKE) trainers-once HF_VLM_RL_CLASSES=all" \
 		"$(MAKE) trainers-latest SPEED=" "$(MAKE) ppo-first SPEED=" "$(MAKE) zero" "$(MAKE) lmms"
 
 lint: types
@@ -113,6 +114,9 @@ unit: install
 
 trainers: install
 	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m "trl $(SPEED)"
+
+trainers-once: install
+	HF_VLM_RL_TRL_LANE=1.12 $(PYTEST) tests -m "trl and slow and (once or each_class)"
 
 trainers-latest: $(TRL_LATEST)/.installed
 	HF_VLM_RL_TRL_LANE=latest PYTHONPATH=$(TRL_LATEST) $(PYTEST) tests -m "trl and not once $(SPEED)"

@@ -37,6 +37,7 @@ def test_its_divergences_are_those_of_the_samples_by_themselves(family, runs):
         assert result["jsd"][0] == pytest.approx(sum(first) / len(first), rel=allowed)
 
 
+@pytest.mark.once
 @pytest.mark.skipif(not METRICS, reason="TRL 1.15 and newer count those of configs with parts, too")
 @pytest.mark.parametrize("package", ["async_grpo", "async_distillation"])
 def test_older_trl_fails_after_its_first_step(package, checkpoint):

@@ -27,7 +27,7 @@ from tests.trainers.runs import (
     woman,
 )
 
-pytestmark = [pytest.mark.trl, pytest.mark.slow]
+pytestmark = [pytest.mark.trl, pytest.mark.each_class, pytest.mark.slow]
 
 ALL = os.environ.get("HF_VLM_RL_CLASSES") == "all"
 CLASSES = tuple(name for name in CLAIMED if name not in FAMILIES) if ALL else NEWER

@@ -6,8 +6,8 @@ import pytest
 from huggingface_hub import ModelCard
 
 from hf_vlm_rl.cli import commands as cli
-from hf_vlm_rl.evaluation.result import EvaluationResult, RewardScores
 from hf_vlm_rl.hub import save_adapter
+from tests.evaluation.test_results import result_of
 from tests.hub.conftest import client_environment, python
 from tests.hub.server import ALICE
 
@@ -46,11 +46,7 @@ def measured(tmp_path):
     """Files with 4 of 16 rows right, and with 12 of the same rows."""
 
     def written(name: str, right: int):
-        values = tuple((float(row < right),) for row in range(16))
-        rewards = {"choice_reward": RewardScores(values, None)}
-        settings = {"num_generations": 1, "max_new_tokens": 8}
-        rows = tuple(map(str, range(16)))
-        EvaluationResult(rewards, rows, (), {}, 0.0, 1.0, settings).save(tmp_path / name)
+        result_of(rows=16, choice_reward=[float(row < right) for row in range(16)]).save(tmp_path / name)
         return str(tmp_path / name)
 
     return written("before.json", 4), written("after.json", 12)
@@ -71,7 +67,7 @@ def test_results_of_evaluations_go_into_the_card(hub, folder, measured, monkeypa
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (["--result", "adapter_config.json"], "Expected the JSON that EvaluationResult.save wrote"),
+        (["--result", "adapter/adapter_config.json"], "Expected the JSON that EvaluationResult.save wrote"),
         (["--result", "gone.json"], "gone.json"),
         (["--result", "after.json"], "Got no dataset for ['choice_reward']"),
         (["--before", "before.json"], "without --result"),
@@ -82,7 +78,6 @@ def test_results_that_cannot_be_shown_are_refused_before_anything_is_pushed(
     hub, folder, measured, monkeypatch, capsys, given, message
 ):
     monkeypatch.setenv("HF_TOKEN", ALICE)
-    (folder.parent / "adapter_config.json").write_bytes((folder / "adapter_config.json").read_bytes())
     monkeypatch.chdir(folder.parent)
     assert cli.main(["push", str(folder), REPO, *given]) == 1
     assert message in capsys.readouterr().err

@@ -23,10 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Push an adapter from a folder to the Hub, with a card. Log in first: `hf auth login`."""
-    from ..hub.push import push_folder
-
     if options.result is None and (options.before is not None or options.dataset is not None):
         raise ValueError("Got --before or --dataset without --result. They say more about a result: add it.")
+    from ..hub.push import push_folder
+
     card = {"summary": options.summary, "license": options.license, "evaluations": _evaluations(options)}
     commit = push_folder(
         options.folder,

@@ -9,7 +9,7 @@ It is saved as the native processor: same files, same `processor_class`.
 import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from transformers import BatchFeature, ProcessorMixin
 
@@ -39,13 +39,8 @@ TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_ma
 PAD_ARGUMENTS = ("padding", "padding_side", "pad_to_multiple_of", "return_tensors")
 TEXT_ARGUMENTS = ("add_special_tokens", "truncation", "max_length", "return_offsets_mapping")
 
-if TYPE_CHECKING:  # the class that it is mixed into
-    _StockProcessor = ProcessorMixin
-else:
-    _StockProcessor = object
 
-
-class VLMTokenizer(TokenizerShape, ImageTickets, Retyped, _StockProcessor):
+class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
     """Mixed into a native processor by `AutoVLMPolicy`; see the module docstring."""
 
     tokenizer: Any

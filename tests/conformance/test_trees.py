@@ -13,9 +13,11 @@ from .cases import ALL, native, tickets
 from .every import NEWER
 from .test_sharing import assert_equal_gradients
 
-# Log-probs in float32 on one thread. Recurrent layers carry on the last bits of their states: the stock
-# MiniCPM-V's are as far from a run in float64.
-ATOL, ATOL_RECURRENT = 1e-5, 2e-4
+# Log-probs in float32 on one thread, and shares of the largest value of a gradient. Recurrent layers carry on the
+# last bits of their states: stock's Qwen3.5-MoE is 2.4e-4 and 2.9e-4 from a run in float64 (seed 1), and ours is as
+# far from it on another side.
+ATOL, ATOL_RECURRENT = 1e-5, 5e-4
+OF_GRADIENTS, OF_GRADIENTS_RECURRENT = 1e-4, 6e-4
 
 CAT, CUP = photo("cat", (140, 140)), photo("coffee", (224, 84))
 PIECES = {
@@ -65,8 +67,12 @@ def with_endings(twins, batch: dict, endings: list[str], left: bool) -> dict:
     return made
 
 
-def tolerance(twins) -> float:
-    return ATOL_RECURRENT if twins.policy.base_model.sharing.recurrent else ATOL
+def assert_equal_runs(twins, found, expected) -> None:
+    """What `run` returned of the policy is what it returned of the stock model."""
+    recurrent = twins.policy.base_model.sharing.recurrent
+    atol = ATOL_RECURRENT if recurrent else ATOL
+    torch.testing.assert_close(found[0], expected[0], atol=atol, rtol=0)
+    assert_equal_gradients(found[1], expected[1], OF_GRADIENTS_RECURRENT if recurrent else OF_GRADIENTS)
 
 
 def run(model, batch: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
@@ -98,9 +104,7 @@ def batches(twins, rows, left: bool = False) -> tuple[dict, dict]:
 def test_values_and_gradients_are_those_of_the_stock_model(model_type, twins, rows, left):
     stock, ours = batches(twins, rows, left)
     twins.policy.base_model.sharing.mode = True
-    (expected, expected_gradients), (found, gradients) = run(twins.bare, stock), run(twins.policy, ours)
-    torch.testing.assert_close(found, expected, atol=tolerance(twins), rtol=0)
-    assert_equal_gradients(gradients, expected_gradients)
+    assert_equal_runs(twins, run(twins.policy, ours), run(twins.bare, stock))
 
 
 @pytest.mark.parametrize("model_type", ["internvl", "gemma3", "qwen3_vl", "lfm2_vl"])
@@ -121,9 +125,7 @@ def test_adapters_and_gradient_checkpointing(model_type, checkpointing, twins):
             model.gradient_checkpointing_disable()
             model.unload()
             twins.policy.eval()
-    (found, gradients), (expected, expected_gradients) = runs
-    torch.testing.assert_close(found, expected, atol=tolerance(twins), rtol=0)
-    assert_equal_gradients(gradients, expected_gradients)
+    assert_equal_runs(twins, *runs)
     assert twins.policy.sharing_report()["tokens"]
 
 

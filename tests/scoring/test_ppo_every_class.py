@@ -10,7 +10,7 @@ from tests.scoring.runs import log, ppo, with_adapter
 from tests.trainers.runs import parameters
 from tests.trainers.test_every_class import CLASSES, RANDOM
 
-pytestmark = [pytest.mark.ppo, pytest.mark.slow]
+pytestmark = [pytest.mark.ppo, pytest.mark.each_class, pytest.mark.slow]
 
 # Stock PPO reads the last hidden state of a backbone without a head, and logits that are numbers.
 IMPOSSIBLE = {

@@ -144,7 +144,15 @@ def _other_grpo(
     return _trained(trainer)
 
 
-def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Trained:
+def ppo(
+    policy,
+    graded: Dataset,
+    sizes: Sizes,
+    seed: int,
+    directory: Path,
+    reward: Callable = REWARD,
+    temperature: float = TEMPERATURE,
+) -> Trained:
     """Sample one answer to each picture, and let a critic say how much better it was than expected.
 
     Raises:
@@ -161,7 +169,7 @@ def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Tr
     )
     set_seed(seed)
     policy = get_peft_model(policy, adapter(policy))
-    reward_model = RewardFunctionModel(REWARD, processing_class)
+    reward_model = RewardFunctionModel(reward, processing_class)
     trainer = PPOTrainer(
         model=policy,
         ref_model=None,  # the policy with its adapter switched off
@@ -181,7 +189,7 @@ def ppo(policy, graded: Dataset, sizes: Sizes, seed: int, directory: Path) -> Tr
             local_rollout_forward_batch_size=batch,
             learning_rate=LEARNING_RATE,
             response_length=LONGEST,
-            temperature=TEMPERATURE,
+            temperature=temperature,
             stop_token="eos",
             kl_coef=0.0,
             num_sample_generations=0,

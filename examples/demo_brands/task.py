@@ -1,4 +1,4 @@
-"""What further tasks on the warm start of `hf-vlm-rl demo brands` have in common."""
+"""What further tasks on the weights of `hf-vlm-rl demo brands` have in common."""
 
 import argparse
 import json
@@ -51,16 +51,18 @@ def taught(
         return improve(policy, graded, reward, DEFAULT.prompts, seed, steps, out, **settings)
 
 
-def arguments(description: str, out: Path, labelled: int) -> argparse.ArgumentParser:
+def arguments(description: str, out: Path, labelled: int, start: bool = True) -> argparse.ArgumentParser:
     """The command line of a task.
 
     Args:
         description: What the task's module says of itself.
         out: Where its files go, unless something else is given.
         labelled: Pictures that SFT is told about, likewise.
+        start: Whether the task starts from a run of the first one.
     """
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--start", type=Path, required=True, help="warm start of a run of the first task")
+    if start:
+        parser.add_argument("--start", type=Path, required=True, help="warm start of a run of the first task")
     parser.add_argument("--out", type=Path, default=out, help="output directory")
     parser.add_argument("--downloads", type=Path, default=downloads(), help="directory of downloads")
     parser.add_argument("--seed", type=int, default=0, help="of pictures and trainings")

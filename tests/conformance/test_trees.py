@@ -13,9 +13,9 @@ from .cases import ALL, native, tickets
 from .every import NEWER
 from .test_sharing import assert_equal_gradients
 
-# Log-probs in float32 on one thread, and shares of the largest value of a gradient. Recurrent layers carry on the
-# last bits of their states: stock's Qwen3.5-MoE is 2.4e-4 and 2.9e-4 from a run in float64 (seed 1), and ours is as
-# far from it on another side.
+# Log-probs in float32 on one thread, and shares of the largest value of a gradient. Recurrent layers carry on
+# the last bits of their states: stock's Qwen3.5-MoE is 2.4e-4 and 2.9e-4 from a run in float64 (seed 1), and
+# ours is as far from it on another side.
 ATOL, ATOL_RECURRENT = 1e-5, 5e-4
 OF_GRADIENTS, OF_GRADIENTS_RECURRENT = 1e-4, 6e-4
 

@@ -18,9 +18,9 @@ from hf_vlm_rl.rewards import ChoiceReward
 from .align import align
 from .checkpoint import build_checkpoint
 from .controls import Trained, more_sft, ppo
-from .measure import BATCH, change
+from .measure import BATCH, answers, change
 from .plots import KINDS, chart
-from .report import curves
+from .report import curves, draw_answers
 from .splits import STREAMS, with_completions
 from .stages import DEFAULT, Stages
 from .task import arguments, in_words, run_task, taught
@@ -86,7 +86,7 @@ def run(
     """Alignment, SFT, GRPO and its controls, all measured on the same charts.
 
     Args:
-        out: Gets checkpoints, adapters and evaluations.
+        out: Gets checkpoints, the adapter, evaluations and `answers.png`.
         cache: Directory of downloads.
         seed: Of the projector's first weights, the charts, and the trainings.
         labelled: Charts that the alignment is told about; SFT sees the first half of them, in two passes.
@@ -112,6 +112,7 @@ def run(
         results[name] = read(trained.model, rows)
     for name, result in results.items():
         result.save(out / f"{name}.json")
+    draw_answers(rows, answers(before), answers(results["grpo"]), out / "answers.png")
     return {
         "held_out": {name: change(before, results[name]) for name in ("grpo", *controls)},
         "seconds": stages.seconds,

@@ -3,6 +3,7 @@
 from collections import Counter
 
 import pytest
+from PIL import Image
 
 
 @pytest.mark.slow
@@ -34,6 +35,7 @@ def test_it_runs_from_the_alignment_to_the_controls(cache, tmp_path):
     assert len(figures["curves"]["reward"]) == 1
     assert set(figures["held_out"]) == {"grpo", "sft"}
     assert (tmp_path / "adapter" / "adapter_config.json").is_file()
+    assert Image.open(tmp_path / "answers.png").size > (400, 200)
     for changed in figures["held_out"].values():
         gain = changed["after"]["value"] - changed["before"]["value"]
         assert changed["gain"]["value"] == pytest.approx(gain, abs=1e-9)

@@ -51,9 +51,11 @@ def chart_rows(number: int, stream: str, seed: int) -> datasets.Dataset:
     return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
 
 
-def read(model, rows: datasets.Dataset) -> EvaluationResult:
-    """Greedy answers to all rows, every one kept, and the share that is right."""
-    return evaluate(model, rows, RIGHT, batch_size=BATCH, max_new_tokens=LONGEST, keep_rows=len(rows))
+def read(model, rows: datasets.Dataset, path: Path) -> EvaluationResult:
+    """Greedy answers to all rows, every one kept, and the share that is right; `path` gets them as well."""
+    result = evaluate(model, rows, RIGHT, batch_size=BATCH, max_new_tokens=LONGEST, keep_rows=len(rows))
+    result.save(path)
+    return result
 
 
 def aligned(told: datasets.Dataset, cache: Path, seed: int, out: Path) -> Path:
@@ -104,17 +106,15 @@ def run(
     trainer.save_model(out / "adapter")
     rows = chart_rows(held_out, "held_out", seed)
     with trainer.model.disable_adapter():
-        before = read(trainer.model, rows)
-    results = {"before": before, "grpo": read(trainer.model, rows)}
+        results = {"before": read(trainer.model, rows, out / "before.json")}
+    results["grpo"] = read(trainer.model, rows, out / "grpo.json")
+    draw_answers(rows, *map(answers, results.values()), out / "answers.png")
     for name in controls:
         with stages.stage(name):
             trained = control(name, out / "warm_start", graded, seed, out)
-        results[name] = read(trained.model, rows)
-    for name, result in results.items():
-        result.save(out / f"{name}.json")
-    draw_answers(rows, answers(before), answers(results["grpo"]), out / "answers.png")
+        results[name] = read(trained.model, rows, out / f"{name}.json")
     return {
-        "held_out": {name: change(before, results[name]) for name in ("grpo", *controls)},
+        "held_out": {name: change(results["before"], results[name]) for name in ("grpo", *controls)},
         "seconds": stages.seconds,
         "curves": curves(trainer.state.log_history),
     }

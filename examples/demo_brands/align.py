@@ -44,14 +44,19 @@ def align(policy, images: Sequence, names: Sequence[str], epochs: int, seed: int
 
     Args:
         policy: Its tower, decoder and word embeddings are only read.
-        images: N pictures.
+        images: N pictures, `BATCH` or more.
         names: What is on each.
         epochs: Passes over the pictures.
         seed: Of their order, and of dropout.
 
     Returns:
         Share of the training pictures that are nearest to their own name afterwards, 0 to 1.
+
+    Raises:
+        ValueError: If the pictures make no batch.
     """
+    if len(images) < BATCH:
+        raise ValueError(f"Got {len(images)} labelled pictures. Expected {BATCH} or more: a batch.")
     torch.manual_seed(seed)
     features = tower_features(policy, images)
     vocabulary = sorted(set(names))

@@ -25,6 +25,14 @@ def test_each_kind_is_drawn_as_often_as_the_others_and_never_twice_alike():
     assert sum(RIGHT(told, answer=[*rows["answer"][1:], rows["answer"][0]])) < len(rows) / 3
 
 
+@pytest.mark.usefixtures("needs_extra")
+def test_an_alignment_without_a_batch_says_what_it_needs():
+    from examples.demo_brands.align import align
+
+    with pytest.raises(ValueError, match=r"Got 16 labelled pictures\. Expected 32 or more"):
+        align(None, [None] * 16, ["pie chart"] * 16, epochs=1, seed=0)
+
+
 @pytest.mark.trl
 @pytest.mark.once
 @pytest.mark.slow

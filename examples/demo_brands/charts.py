@@ -6,31 +6,30 @@ whether an answer was right. `--controls` train on GRPO's charts in its place.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import datasets
 import numpy as np
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.evaluation import EvaluationResult, evaluate
 from hf_vlm_rl.rewards import ChoiceReward
 
 from .align import align
 from .checkpoint import build_checkpoint
-from .controls import Trained, more_sft, ppo
-from .measure import BATCH, answers, change
+from .controls import more_sft, ppo
+from .measure import accuracy, answers, change
 from .plots import KINDS, chart
 from .report import curves, draw_answers
 from .splits import STREAMS, with_completions
 from .stages import DEFAULT, Stages
 from .task import arguments, in_words, run_task, taught
-from .train import LONGEST
 
 QUESTION = "What kind of chart is this?"
 ANSWERS = list(KINDS)
 RIGHT = ChoiceReward(ANSWERS)
 TEMPERATURE = 1.0
-CONTROLS = ("sft", "ppo")
+CONTROLS = {"sft": more_sft, "ppo": partial(ppo, reward=RIGHT, temperature=TEMPERATURE)}
 
 
 def chart_rows(number: int, stream: str, seed: int) -> datasets.Dataset:
@@ -51,13 +50,6 @@ def chart_rows(number: int, stream: str, seed: int) -> datasets.Dataset:
     return datasets.Dataset.from_dict(columns).cast_column("image", datasets.Image())
 
 
-def read(model, rows: datasets.Dataset, path: Path) -> EvaluationResult:
-    """Greedy answers to all rows, every one kept, and the share that is right; `path` gets them as well."""
-    result = evaluate(model, rows, RIGHT, batch_size=BATCH, max_new_tokens=LONGEST, keep_rows=len(rows))
-    result.save(path)
-    return result
-
-
 def aligned(told: datasets.Dataset, cache: Path, seed: int, out: Path) -> Path:
     """A checkpoint in `out` whose projector has learned the names of the charts of `told`."""
     checkpoint = build_checkpoint(out / "checkpoint", cache, seed)
@@ -66,14 +58,6 @@ def aligned(told: datasets.Dataset, cache: Path, seed: int, out: Path) -> Path:
     policy.save_pretrained(out / "aligned")
     policy.processing_class.save_pretrained(out / "aligned")
     return out / "aligned"
-
-
-def control(name: str, start: Path, graded: datasets.Dataset, seed: int, out: Path) -> Trained:
-    """Train a checkpoint on GRPO's charts: with their labels, or by PPO with the same reward."""
-    policy = AutoVLMPolicy.from_pretrained(start, dtype="float32")
-    if name == "sft":
-        return more_sft(policy, graded, DEFAULT, seed, out)
-    return ppo(policy, graded, DEFAULT, seed, out, RIGHT, TEMPERATURE)
 
 
 def run(
@@ -106,13 +90,17 @@ def run(
     trainer.save_model(out / "adapter")
     rows = chart_rows(held_out, "held_out", seed)
     with trainer.model.disable_adapter():
-        results = {"before": read(trainer.model, rows, out / "before.json")}
-    results["grpo"] = read(trainer.model, rows, out / "grpo.json")
+        results = {"before": accuracy(trainer.model, rows, RIGHT)}
+    results["grpo"] = accuracy(trainer.model, rows, RIGHT)
     draw_answers(rows, *map(answers, results.values()), out / "answers.png")
+    results["before"].save(out / "before.json")
+    results["grpo"].save(out / "grpo.json")
     for name in controls:
+        policy = AutoVLMPolicy.from_pretrained(out / "warm_start", dtype="float32")
         with stages.stage(name):
-            trained = control(name, out / "warm_start", graded, seed, out)
-        results[name] = read(trained.model, rows, out / f"{name}.json")
+            trained = CONTROLS[name](policy, graded, DEFAULT, seed, out)
+        results[name] = accuracy(trained.model, rows, RIGHT)
+        results[name].save(out / f"{name}.json")
     return {
         "held_out": {name: change(results["before"], results[name]) for name in ("grpo", *controls)},
         "seconds": stages.seconds,

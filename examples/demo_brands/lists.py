@@ -9,17 +9,16 @@ from pathlib import Path
 
 import datasets
 
-from hf_vlm_rl.evaluation import EvaluationResult, evaluate
+from hf_vlm_rl.evaluation import EvaluationResult
 from hf_vlm_rl.rewards import ChoiceReward
 
 from .logos import BRANDS, other_titles
-from .measure import NAME, change
+from .measure import NAME, accuracy, change
 from .packages import LOGOS, fetch
 from .report import curves
 from .splits import brand_rows, with_completions
 from .stages import DEFAULT, Stages
 from .task import arguments, in_words, run_task, taught
-from .train import LONGEST
 
 ORDER = "Answer with one of these names: {names}."
 ASKED = (16, 100, 1000)  # names of the lists that are measured
@@ -46,9 +45,7 @@ def with_list(rows: datasets.Dataset, listed: list[str]) -> datasets.Dataset:
 
 def named(model, rows: datasets.Dataset, listed: list[str]) -> EvaluationResult:
     """Greedy answers to all rows with this list, and the share that is right."""
-    reward = ChoiceReward(listed)
-    asked = with_list(rows, listed)
-    return evaluate(model, asked, reward, batch_size=BATCH, max_new_tokens=LONGEST, keep_rows=len(rows))
+    return accuracy(model, with_list(rows, listed), ChoiceReward(listed), BATCH)
 
 
 def run(

@@ -1,5 +1,7 @@
 """What is measured of a policy: accuracy on held-out pictures, and whether GRPO has something to sharpen."""
 
+from collections.abc import Callable
+
 from datasets import Dataset
 
 from hf_vlm_rl.evaluation import Comparison, Estimate, EvaluationResult, compare, evaluate
@@ -13,13 +15,13 @@ NAME = "choice_reward"
 BATCH = 100
 
 
-def accuracy(model, dataset: Dataset) -> EvaluationResult:
+def accuracy(model, dataset: Dataset, reward: Callable = REWARD, batch_size: int = BATCH) -> EvaluationResult:
     """Greedy answers to all rows, every one kept, and the share that is right."""
     return evaluate(
         model,
         dataset,
-        REWARD,
-        batch_size=BATCH,
+        reward,
+        batch_size=batch_size,
         max_new_tokens=LONGEST,
         keep_rows=len(dataset),
         progress=True,

@@ -12,9 +12,8 @@ from tests.images import photo
 
 from .cases import ALL, native, tickets, user
 from .every import NEWER
+from .rounding import rtol_of_rows
 
-# Of the largest logit. Packed and padded batches sum in other orders.
-TOLERANCE = 2e-5
 QUESTIONS = (
     "What is this? Look closely at it.",
     "Compare them, please, and tell me all you see.",
@@ -111,6 +110,6 @@ def test_the_numbers_are_those_of_the_stock_model(
     real = torch.ones_like(seen).bool() if mask == "none" else seen.bool()
     real = real[:, -keep:] if keep and not labelled else real
     largest = expected.logits.abs().max()
-    assert (found.logits[real] - expected.logits[real]).abs().max() <= TOLERANCE * largest
+    assert (found.logits[real] - expected.logits[real]).abs().max() <= rtol_of_rows(policy) * largest
     if labelled:
         torch.testing.assert_close(found.loss, expected.loss, atol=1e-5, rtol=1e-5)

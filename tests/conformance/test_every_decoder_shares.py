@@ -6,8 +6,8 @@ from peft import get_peft_model
 
 from .cases import tickets
 from .every import CLAIMED, STOCK_FAILS_BACKWARD, none, one, two
-from .rounding import rtol_of_rows
-from .test_sharing import SHUFFLED, assert_equal_gradients, group, real
+from .rounding import assert_equal_gradients, rtol_of_rows
+from .test_sharing import SHUFFLED, group, real
 
 # Of the log-probs, in float32 on one thread. Recurrent layers carry on the last bits of their states.
 ATOL = 5e-5
@@ -85,7 +85,7 @@ def assert_same(twins, batch: dict) -> None:
     # Over six seeds, rows by themselves are up to 5.6e-5 from float64 in recurrent layers, shared 6.8e-5.
     atol = 2 * ATOL if twins.policy.base_model.sharing.recurrent else ATOL
     torch.testing.assert_close(found, expected, atol=atol, rtol=0)
-    assert_equal_gradients(grads, expected_grads)
+    assert_equal_gradients(twins.policy, grads, expected_grads)
 
 
 @each
@@ -147,7 +147,7 @@ def test_gradient_checkpointing_changes_no_gradient(model_type, twins, checkpoin
             model.gradient_checkpointing_disable()
             model.unload()
             twins.policy.eval()
-    assert_equal_gradients(runs[1], runs[0])
+    assert_equal_gradients(twins.policy, runs[1], runs[0])
     assert twins.policy.sharing_report()["tokens"]
 
 

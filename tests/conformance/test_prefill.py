@@ -114,6 +114,17 @@ def test_a_returned_cache_goes_on_as_a_plain_one_would(family, policy_for):
     assert len(cache.layers[0].prompt_keys) == 1
 
 
+@pytest.mark.parametrize("family", ["internvl", "gemma3"])  # stock Qwen2.5-VL takes none
+def test_ids_of_32_bits_give_what_those_of_64_give(family, policy_for):
+    policy = with_sharing(policy_for(family), True)
+    batch = tickets(policy.processing_class, [one_image(), one_image()])
+    short = batch | {"input_ids": batch["input_ids"].int()}
+    options = {"max_new_tokens": 3, "do_sample": False}
+    with torch.no_grad():
+        assert torch.equal(policy(**short).logits, policy(**batch).logits)
+    assert torch.equal(policy.generate(**short, **options), policy.generate(**batch, **options).int())
+
+
 def test_the_gate_leaves_short_prompts_alone(policy_for):
     policy = with_sharing(policy_for("internvl"), "auto")
     batch = tickets(policy.processing_class, [no_image(), no_image()])

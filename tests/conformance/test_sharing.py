@@ -8,6 +8,7 @@ from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.policy.sharing.visibility import AHEAD
 
 from .cases import ALL, images_of, no_image, one_image, tickets, two_images
+from .rounding import assert_equal_gradients
 
 # Packed and padded batches sum in other orders; both are within this of a float64 run.
 ATOL = 5e-5
@@ -85,15 +86,6 @@ def gradients(policy, batch, mode):
     return loss.detach(), {n: p.grad for n, p in policy.named_parameters() if p.grad is not None}
 
 
-def assert_equal_gradients(found, expected, tolerance=1e-4):
-    """Equal within this share of each gradient's largest value."""
-    assert set(found) == set(expected)
-    largest = max(gradient.abs().max() for gradient in expected.values())
-    for name, gradient in expected.items():
-        scale = max(gradient.abs().max(), 1e-2 * largest)
-        assert (found[name] - gradient).abs().max() < tolerance * scale, name
-
-
 @pytest.mark.parametrize("padding", [0, 2])
 @pytest.mark.parametrize("family", ["gemma3", "paligemma"])
 def test_text_without_token_types_is_read_as_stock_reads_it(family, padding, policy_for, bare_for):
@@ -121,7 +113,7 @@ def test_gradients_of_all_weights_equal_those_without(family, policy_for):
         runs.append(gradients(policy, group(policy, prompts(family), order=SHUFFLED), mode))
     (loss, found), (expected_loss, expected) = runs
     torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
-    assert_equal_gradients(found, expected)
+    assert_equal_gradients(policy, found, expected)
 
 
 @pytest.mark.parametrize("checkpointing", [None, False, True], ids=["plain", "non-reentrant", "reentrant"])
@@ -148,7 +140,7 @@ def test_lora_gradients_equal_those_without(family, checkpointing, policy_for):
         runs.append((loss.detach(), grads))
     (loss, found), (expected_loss, expected) = runs
     torch.testing.assert_close(loss, expected_loss, atol=1e-5, rtol=0)
-    assert_equal_gradients(found, expected)
+    assert_equal_gradients(policy, found, expected)
 
 
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])

@@ -240,10 +240,42 @@ def test_a_prompt_with_native_video_tensors_is_left_to_stock(policy_for, bare_fo
 def test_the_same_frames_as_list_and_array_have_one_ticket(policy_for):
     processing = policy_for("qwen2_5_vl").processing_class
     clip = moving("cat")
-    forms = [clip, list(clip), clip.astype(np.float32) / 255, torch.tensor(clip).permute(0, 3, 1, 2)]
+    forms = [clip, list(clip), torch.tensor(clip).permute(0, 3, 1, 2)]
     made = [tickets(processing, beside([asked(video(clip) | {"video": form})])) for form in forms]
     for batch in made[1:]:
         assert torch.equal(batch["pixel_values"], made[0]["pixel_values"])
+
+
+def test_frames_of_floats_are_refused_since_stock_divides_them_once_more(policy_for):
+    clip = moving("cat").astype(np.float32) / 255
+    with pytest.raises(ImageError, match=r"frame 0: Got an image array of dtype float32\. Expected uint8"):
+        tickets(policy_for("qwen2_5_vl").processing_class, beside([asked(video(clip))]))
+
+
+# Qwen3-VL samples videos unless it is told otherwise.
+@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
+def test_frames_that_were_sampled_before_are_taken_as_they_are(
+    family, policy_for, bare_for, native_processor_for
+):
+    clip = moving("astronaut")
+    facts = {"fps": 24.0, "total_num_frames": 48, "frames_indices": [0, 12, 24, 36]}
+    block = {"type": "video", "video": clip, "video_metadata": facts}
+    ours = tickets(policy_for(family).processing_class, beside([asked(block)]))
+    stock = native(native_processor_for(family), [asked(block)])
+    assert torch.equal(ours["input_ids"], stock["input_ids"])
+    assert_equal(logits(policy_for(family), ours), logits(bare_for(family), stock))
+
+
+def test_frames_that_were_sampled_before_are_not_sampled_again(policy_for):
+    processing = policy_for("qwen3_vl").processing_class
+    facts = {"fps": 24.0, "total_num_frames": 48, "frames_indices": [0, 12, 24, 36]}
+    block = {"type": "video", "video": moving("astronaut"), "video_metadata": facts}
+    for options in ({"fps": 1.0}, {"num_frames": 4}, {"do_sample_frames": True}):
+        with pytest.raises(ImageError, match="Got 4 frames, sampled of 48 as frames_indices says"):
+            tickets(processing, beside([asked(block | options)]))
+    del facts["frames_indices"]
+    with pytest.raises(ImageError, match="Got 4 frames of a video of total_num_frames=48"):
+        tickets(processing, beside([asked(block)]))
 
 
 def test_tickets_inside_beside_native_video_tensors_are_refused(policy_for, native_processor_for):

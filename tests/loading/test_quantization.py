@@ -12,7 +12,8 @@ from transformers import BitsAndBytesConfig
 from hf_vlm_rl import AutoVLMPolicy, AutoVLMRewardModel, AutoVLMValueModel
 from hf_vlm_rl.families.tiny import FAMILIES
 from hf_vlm_rl.loading.quantization import decoder_only
-from tests.conformance.test_sharing import assert_equal_gradients, group, prompts, real, with_sharing
+from tests.conformance.rounding import assert_equal_gradients
+from tests.conformance.test_sharing import group, prompts, real, with_sharing
 from tests.loading.internvl_chat.originals import write_original
 from tests.mixtures import DECODERS
 
@@ -187,4 +188,4 @@ def test_sharing_prefixes_gives_the_same_values_and_gradients(family, checkpoint
         runs.append((found.detach(), {n: w.grad for n, w in model.named_parameters() if w.grad is not None}))
         assert (policy.sharing_report()["tokens"] > 0) == mode
     torch.testing.assert_close(runs[0][0], runs[1][0], atol=5e-5, rtol=1e-4)
-    assert_equal_gradients(runs[0][1], runs[1][1])
+    assert_equal_gradients(policy, runs[0][1], runs[1][1])

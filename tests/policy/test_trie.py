@@ -9,7 +9,7 @@ from peft import get_peft_model
 from hf_vlm_rl import TicketError
 from hf_vlm_rl.families.tiny import FAMILIES
 from tests.conformance.every import NEWER
-from tests.conformance.test_sharing import assert_equal_gradients
+from tests.conformance.rounding import assert_equal_gradients
 from tests.conformance.test_trees import ATOL, ATOL_RECURRENT
 from tests.processing.prompts import CAT, COFFEE, ROCKET, user
 
@@ -93,7 +93,7 @@ def assert_equal(policy, found, expected) -> None:
     largest = max(float(each.abs().max()) for each in own)
     for each, same in zip(values, own, strict=True):
         torch.testing.assert_close(each, same, atol=tolerance(policy) * largest, rtol=0)
-    assert_equal_gradients(gradients, own_gradients)
+    assert_equal_gradients(policy, gradients, own_gradients)
 
 
 # On transformers 5.20.0 the self-check refuses to share rows of LFM2's convolutions: they run by themselves.

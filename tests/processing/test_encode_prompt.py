@@ -64,6 +64,19 @@ def test_a_text_row_is_known_once_it_was_padded(processing_for, family):
     assert read.note.columns == {"answer": "fine"}
 
 
+def test_an_answer_without_the_thought_that_a_generation_prompt_opens(processing_for):
+    """As Qwen3.5's template, which writes `<think>` for `generate` alone."""
+    processing = processing_for("internvl")
+    opens = "{%- if add_generation_prompt %}{{ '<think> ' }}{% endif %}"
+    processing.chat_template = processing.tokenizer.chat_template = processing.chat_template + opens
+    conversation = [*user("how are you?"), {"role": "assistant", "content": "fine"}]
+    prompt, row = processing.encode_prompt(conversation[:1]), processing.encode_prompt(conversation)
+    assert row["input_ids"][: len(prompt["input_ids"])] != prompt["input_ids"]
+    assert processing.pad([row])["input_ids"] == [row["input_ids"]]
+    with pytest.raises(TicketError, match="was truncated or edited"):
+        processing.pad([row | {"input_ids": row["input_ids"][3:]}])
+
+
 @pytest.mark.parametrize("form", ["rows", "columns", "one row"])
 @pytest.mark.parametrize("content", [(CAT, "what?"), ("no image, what now?",)], ids=["image", "text"])
 def test_pad_refuses_changed_ids_in_every_form_it_takes(processing_for, form, content):

@@ -79,6 +79,17 @@ def test_it_saves_under_the_families_keys_and_loads_again(family, value_for, che
     assert again.config.architectures == [type(model).__name__]
 
 
+def test_a_saved_model_keeps_its_number_of_labels(checkpoint, tmp_path):
+    path = checkpoint("internvl")
+    with pytest.warns(UserWarning, match=r"has no score\.weight"):
+        model = AutoVLMRewardModel.from_pretrained(path, dtype="float32", num_labels=3)
+    model.save_pretrained(tmp_path)
+    model.processing_class.save_pretrained(tmp_path)
+    again = AutoVLMRewardModel.from_pretrained(tmp_path, dtype="float32")
+    assert torch.equal(again.score.weight, model.score.weight)
+    assert again.config.num_labels == 3
+
+
 @pytest.mark.parametrize("family", TWO)
 def test_weights_that_are_missing_or_left_over_are_refused(family, value_for, tmp_path):
     model = value_for(family)

@@ -12,7 +12,8 @@ from trl import RewardConfig, RewardTrainer
 
 from hf_vlm_rl import AutoVLMRewardModel
 from hf_vlm_rl.families.tiny import FAMILIES
-from tests.trainers.runs import PLAIN, TWO, mixture, parameters, said, split_by_change
+from tests.trainers.runs import PLAIN, TWO, mixture, parameters, said, split_by_change, user
+from tests.videos import moving
 
 pytestmark = pytest.mark.trl
 
@@ -120,6 +121,30 @@ def test_a_column_of_images_that_the_trainer_drops_is_refused(family, model_for,
     with pytest.raises(ValueError, match=r"RewardTrainer made ids of texts alone.*rows of .*encode_prompt"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+def test_videos_inside_the_ids_of_later_rows_are_not_missed(model_for, tmp_path):
+    model = model_for("qwen2_5_vl")
+    encode = model.processing_class.encode_prompt
+    video = {"video": list(moving("cat")), "video_metadata": {"fps": 2.0}}
+
+    def pair(**media):
+        answers = {"chosen_ids": "A cat.", "rejected_ids": "Nothing."}
+        return {
+            name: encode([*user("What moves?"), *said(answer)], **media)["input_ids"]
+            for name, answer in answers.items()
+        }
+
+    options = {"per_device_train_batch_size": 1, "max_steps": 2, "train_sampling_strategy": "sequential"}
+    rows = [pair() | {"images": []}, pair(videos=[video]) | {"images": ["clip.mp4"]}]
+    trainer = RewardTrainer(
+        model=model,
+        processing_class=model.processing_class,
+        args=RewardConfig(output_dir=str(tmp_path), **PLAIN | options),
+        train_dataset=Dataset.from_list(rows),
+    )
+    trainer.train()
+    assert trainer.state.global_step == 2
 
 
 @pytest.mark.parametrize("family", TWO)

@@ -48,7 +48,7 @@ class ImageWatch:
                 check_readers()
             return
         if self.batches == 0:
-            check_columns(state.placeholder_id)
+            check_columns(state.codec.placeholders)
         check_batch()
         self.batches += 1
         if self.batches == PATIENCE:

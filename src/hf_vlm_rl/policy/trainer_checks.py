@@ -1,6 +1,6 @@
 """Trainers under which images would be lost, refused at their first batch of training."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from torch import nn
@@ -60,8 +60,10 @@ def _named(processing: VLMTokenizer) -> str:
     return f"{type(processing).__name__} of {processing.state.family.model_type}"
 
 
-def check_columns(placeholder: int) -> None:
-    """Refuse a calling trainer that drops its column of images; `placeholder` is an image feature's id.
+def check_columns(placeholders: Collection[int]) -> None:
+    """Refuse a calling trainer that drops its column of images.
+
+    `placeholders` are the ids of an image's features and of a video's.
 
     Raises:
         ImageError: If rows have images, and neither the trainer nor its tokenizer reads them, nor are they
@@ -82,7 +84,7 @@ def check_columns(placeholder: int) -> None:
     rows = [row for row in first_rows(dataset, ROWS) if any(_has_images(row.get(name)) for name in names)]
     if any(_ids(row) for row in rows):
         fault = f"{kind} made ids of texts alone"
-    if fault is None or not rows or any(placeholder in ids for row in rows for ids in _ids(row)):
+    if fault is None or not rows or any(set(placeholders) & set(ids) for row in rows for ids in _ids(row)):
         return
     raise ImageError(
         f"{fault}, and the dataset has images in {sorted(names)}: it would train without images. Expected a "

@@ -9,6 +9,7 @@ It is saved as the native processor: same files, same `processor_class`.
 import copy
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import takewhile
 from typing import Any, Self
 
 from transformers import BatchFeature, ProcessorMixin
@@ -196,11 +197,14 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 "mask it. Expected a pad token of its own: set processing_class.pad_token to a special "
                 "token that the chat template does not write."
             )
-        tail = self._vlm.behind(ids) if tickets else None
-        note = RowNote(columns, without_images(prompt), tail)
-        key = None if tickets else self._vlm.store.text_prompts.keep(self.codec.salt, ids, note)
+        opening, tail = ids, self._vlm.behind(ids) if tickets else None
         if answered:
             ids, tickets = self._encode_conversation(conversation, add_generation_prompt=False)
+            # Some templates open a thought for `generate`, and leave it out before an answer.
+            same = takewhile(lambda pair: pair[0] == pair[1], zip(opening, ids, strict=False))
+            opening = [token for token, _ in same]
+        note = RowNote(columns, without_images(prompt), tail)
+        key = None if tickets else self._vlm.store.text_prompts.keep(self.codec.salt, opening, note)
         # By these tickets, the images are processed already; by those that `keep` returns, not yet.
         lengths = [self.processed(ticket).tokens for ticket in tickets]
         ids = self.codec.write(ids, [self._vlm.keep(ticket, note) for ticket in tickets], lengths)

@@ -22,7 +22,7 @@ from ..families import VLMFamily
 from ..policy.trained.lora import lora_config
 from ..processing.tokenizer import VLMTokenizer
 
-SUFFIX = "ForConditionalGeneration"
+SUFFIX, SCORED = "ForConditionalGeneration", "ForSequenceClassification"
 
 
 if TYPE_CHECKING:  # what it finds in the class that it is mixed into
@@ -121,7 +121,7 @@ class VLMScored(_StockModel):
 def scored_class(stock: Any, backbone: Any) -> Any:
     """The class of a family's scored models, a `VLMScored` and a `PreTrainedModel`, with its backbone."""
     base = next(cls for cls in stock.__mro__[1:] if issubclass(cls, PreTrainedModel))
-    name = stock.__name__.removesuffix(SUFFIX) + "ForSequenceClassification"
+    name = stock.__name__.removesuffix(SUFFIX) + SCORED
     conversions = get_checkpoint_conversion_mapping(stock.__name__)
     if conversions is not None:  # kept under the class's name and not under the model type
         register_checkpoint_conversion_mapping(name, conversions, overwrite=True)

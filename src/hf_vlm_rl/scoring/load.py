@@ -16,7 +16,7 @@ from ..loading.stock import complete_family, load_config, load_processor, skelet
 from ..policy.backbone import make_backbone
 from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
-from .head import scored_class
+from .head import SCORED, scored_class
 
 HEAD = "score.weight"
 
@@ -51,7 +51,8 @@ class AutoVLMValueModel:
             processing_class: The policy's, so that both share preprocessed images. Default: the
                 checkpoint's own.
             **kwargs: As for `AutoVLMPolicy.from_pretrained`: `dtype`, `quantization_config`,
-                `device_map`, `revision`, ...; `num_labels` (default 1).
+                `device_map`, `revision`, ...; `num_labels` (default: those of a saved value or
+                reward model, else 1).
 
         Returns:
             A `PreTrainedModel` with `model`, `score`, `processing_class` and `lora_config()`.
@@ -92,7 +93,8 @@ class AutoVLMValueModel:
             )
         processor = load_processor(source, hub) if processing_class is None else processing_class
         family = complete_family(chat_model, processor)
-        config.num_labels = kwargs.pop("num_labels", 1)
+        is_scored = any(name.endswith(SCORED) for name in config.architectures or ())
+        config.num_labels = kwargs.pop("num_labels", config.num_labels if is_scored else 1)
         kwargs = decoder_only(kwargs, family, head=HEAD.removesuffix(".weight"))
         processing_class = make_processing_class(processor, config, family)
         _check_same_model(processing_class, config, source)

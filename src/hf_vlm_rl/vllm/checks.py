@@ -11,7 +11,6 @@ from typing import Any
 from ..compat import require_trl_with_tools_on_servers, require_vllm_of_trl
 from ..errors import ImageError, UnsupportedModelError
 from ..front.prompts import EnginePrompt
-from ..loading.stock import load_processor
 from ..processing.images.bounds import settings_of
 from ..processing.tokenizer import VLMTokenizer
 
@@ -100,7 +99,8 @@ def check_lengths(prompts: Sequence[EnginePrompt], longest: int | None) -> None:
 
 def changed_options(processing: VLMTokenizer, source: str) -> dict[str, Any]:
     """Settings of the policy's image processor that differ from those of the checkpoint that vLLM loads."""
-    stored = settings_of(load_processor(source, {}).image_processor)
+    # By the class that is loaded already: one that came as code is asked for no second time.
+    stored = settings_of(type(processing.native_image_processor).from_pretrained(source))
     own = settings_of(processing.image_processor)
     return {name: value for name, value in own.items() if stored.get(name) != value}
 

@@ -54,7 +54,6 @@ REFUSED = {
     "auto_mapping": [
         {"base_model_class": 1},
         {"base_weights": {"a": ["x"]}},
-        {"new": 1},
         [1],
         {"stages": [1]},
     ],
@@ -81,6 +80,12 @@ def test_a_config_that_is_no_config_is_refused(content, own_adapter):
     (own_adapter / "adapter_config.json").write_text(content)
     with pytest.raises(CheckpointError, match=r"adapter_config\.json"):
         load(own_adapter)
+
+
+def test_notes_that_others_write_beside_peft_s_are_left_alone(own_adapter):
+    about = json.loads((own_adapter / "adapter_config.json").read_text())["auto_mapping"]
+    edit(own_adapter, auto_mapping=about | {"unsloth_fixed": True, "new": {"a": SLOW}})
+    assert load(own_adapter).peft_config["default"].auto_mapping == about
 
 
 @pytest.mark.slow

@@ -64,7 +64,7 @@ def write_original(
     for name in TOKENIZER_FILES:
         shutil.copy(directory(QWEN2) / name, folder / name)
     tied = llm.get("tie_word_embeddings", False)
-    config = convert_config(stored, IMAGE_TOKEN_ID, not tied, "test")
+    config = convert_config(stored, IMAGE_TOKEN_ID, lambda: not tied, "test")
     model = InternVLForConditionalGeneration(config).float().eval()
     randomise(model, seed=0)
     state = {

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sentencepiece import SentencePieceProcessor
 from transformers import AutoModelForImageTextToText
 
-from hf_vlm_rl import AutoVLMPolicy, UnsupportedModelError
+from hf_vlm_rl import AutoVLMPolicy, CheckpointError, UnsupportedModelError
 from hf_vlm_rl.loading.internvl_chat.convert import convert
 from hf_vlm_rl.loading.internvl_chat.processor import TilesOnly
 from hf_vlm_rl.loading.internvl_chat.templates import CONVERSATIONS
@@ -130,6 +130,21 @@ def test_tied_embeddings(tmp_path):
     assert_same(policy, expected, pixel_inputs(policy))
     convert(tmp_path / "original", tmp_path / "converted")
     assert_same(load(tmp_path / "converted"), expected, pixel_inputs(policy))
+
+
+def test_a_tokenizer_needs_no_weights(tmp_path):
+    write_original(tmp_path / "original", llm("Qwen2ForCausalLM"))
+    (tmp_path / "original" / "model.safetensors").unlink()
+    tokenizer = AutoVLMPolicy.tokenizer(tmp_path / "original", local_files_only=True)
+    assert tokenizer("What is it?").input_ids
+
+
+def test_only_their_names_say_whether_a_head_is_tied(tmp_path):
+    write_original(tmp_path / "original", llm("Qwen3ForCausalLM") | {"tie_word_embeddings": True})
+    assert AutoVLMPolicy.tokenizer(tmp_path / "original")("What is it?").input_ids
+    (tmp_path / "original" / "model.safetensors").unlink()
+    with pytest.raises(CheckpointError, match=r"has no file model\.safetensors\.index\.json"):
+        AutoVLMPolicy.tokenizer(tmp_path / "original")
 
 
 def test_an_earlier_vision_layer(tmp_path):

@@ -13,7 +13,7 @@ import numpy as np
 import PIL.Image
 import pytest
 
-from hf_vlm_rl import DataError, ImageError
+from hf_vlm_rl import DataError, ImageError, ImageStore, TicketError
 from hf_vlm_rl.data import load_llava
 from hf_vlm_rl.processing.images import fetch as fetch_module
 from hf_vlm_rl.processing.images.read import MAX_IMAGE_PIXELS, load_rgb
@@ -89,6 +89,18 @@ def test_the_limit_is_256_mib_of_rgb_and_can_be_chosen(monkeypatch):
     for form in (image, np.asarray(image), encoded(image)):
         with pytest.raises(ImageError, match="40 x 30 pixels, more than 1199"):
             load_rgb(form)
+
+
+def test_no_image_is_stored_that_pil_would_not_read_again(monkeypatch, tmp_path):
+    image = photo("cat", (40, 30))
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 599)
+    with pytest.raises(ImageError, match="40 x 30 pixels, more than 1198"):
+        load_rgb(np.asarray(image))
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", None)
+    ticket = ImageStore(tmp_path).put(load_rgb(image), keep=True)
+    monkeypatch.setattr(PIL.Image, "MAX_IMAGE_PIXELS", 599)  # as in another process
+    with pytest.raises(TicketError, match=r"Image size \(1200 pixels\) exceeds.*in this process, too"):
+        ImageStore(tmp_path).get(ticket)
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "many", "1e9", ""])

@@ -129,6 +129,27 @@ def test_the_command_refuses_a_folder_that_is_no_store(tmp_path, capsys):
     assert not file.exists()
 
 
+@pytest.mark.parametrize("kind", ["a pipe", "a link"])
+def test_what_is_no_file_under_an_image_s_name_is_replaced_unread(tmp_path, kind):
+    here, there = ImageStore(tmp_path / "images"), ImageStore(tmp_path / "more")
+    picture = noise(1)
+    here.put(picture, keep=True)
+    (written,) = (tmp_path / "images" / "kept").rglob("*.png")
+    path = there.directory / written.relative_to(here.directory)
+    path.parent.mkdir(parents=True)
+    if kind == "a pipe":
+        os.mkfifo(path)  # whose reading would wait for a writer
+    else:
+        path.symlink_to(written)
+        old(written)
+    before = written.stat()
+    there.put(picture, keep=True)
+    assert path.is_file()
+    assert not path.is_symlink()
+    assert path.read_bytes() == written.read_bytes()
+    assert written.stat().st_mtime_ns == before.st_mtime_ns
+
+
 def test_a_marker_that_is_a_link_marks_nothing_and_is_not_written_through(tmp_path, thesis):
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / MARKER).symlink_to(thesis / "new")

@@ -81,21 +81,23 @@ def _plain_start(value: Any) -> bool:
     return isinstance(value, bool) or value in PLAIN_STARTS
 
 
-def _about(value: Any) -> bool:
-    """Whether a value has only PEFT's two names and our notes (`trained.fingerprint`, `hub.cards.facts`)."""
-    numbers = _mapping(_name, _list(_number(-math.inf, math.inf)))
-    known: dict[str, Check] = {
-        "base_model_class": _name,
-        "parent_library": _name,
-        "base_dtype": _name,
-        "base_weights": numbers,
-        "stages": _list(_mapping(_name, lambda item: item is None or _word(item) or _integer(0)(item))),
-    }
-    return isinstance(value, dict) and all(key in known and known[key](value[key]) for key in value)
-
-
 def _word(value: Any) -> bool:
     return isinstance(value, str) and WORD.fullmatch(value) is not None
+
+
+# What is read of `auto_mapping`: PEFT's two names, and our notes (`trained.fingerprint`, `hub.cards.facts`).
+# Others write theirs beside them, as Unsloth its `unsloth_fixed`.
+ABOUT: dict[str, Check] = {
+    "base_model_class": _name,
+    "parent_library": _name,
+    "base_dtype": _name,
+    "base_weights": _mapping(_name, _list(_number(-math.inf, math.inf))),
+    "stages": _list(_mapping(_name, lambda item: item is None or _word(item) or _integer(0)(item))),
+}
+
+
+def _about(value: Any) -> bool:
+    return isinstance(value, dict) and all(check(value[key]) for key, check in ABOUT.items() if key in value)
 
 
 _COMMON: dict[str, Check] = {
@@ -184,6 +186,8 @@ def load_config(folder: Path, source: str) -> "PeftConfig":
                 + " (docs/adapters.md). If you trust the file: PeftModel.from_pretrained(policy, adapter)."
             )
         taken[field] = value
+    if about := taken.get("auto_mapping"):
+        taken["auto_mapping"] = {key: about[key] for key in ABOUT if key in about}
     if taken.get("task_type") == "SEQ_CLS":
         raise UnsupportedModelError(
             f"{source!r} is an adapter of a value or reward model. Load its base with AutoVLMRewardModel, "

@@ -1,6 +1,6 @@
 """config.json of the original format -> transformers' `InternVLConfig`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from transformers import CONFIG_MAPPING, InternVLConfig, PreTrainedConfig
@@ -105,9 +105,12 @@ def tokens_per_tile(stored: Mapping[str, Any]) -> int:
 
 
 def convert_config(
-    stored: Mapping[str, Any], image_token_id: int, has_head: bool, source: str
+    stored: Mapping[str, Any], image_token_id: int, has_head: Callable[[], bool], source: str
 ) -> InternVLConfig:
     """Convert config.json of the original format; `image_token_id` is that of `<IMG_CONTEXT>`.
+
+    `has_head` says whether a head is stored. It is asked only if the config ties the head to the embeddings,
+    which some releases do and store one nevertheless.
 
     Raises:
         UnsupportedModelError: If the checkpoint has a part that transformers' InternVL has not.
@@ -124,7 +127,7 @@ def convert_config(
             "gives each tile's features column by column. transformers' InternVL has 'v2' alone, as every "
             "released checkpoint that is known here."
         )
-    tied = bool(stored["llm_config"].get("tie_word_embeddings", False)) and not has_head
+    tied = bool(stored["llm_config"].get("tie_word_embeddings", False)) and not has_head()
     text = _text_config(stored, source)
     text.tie_word_embeddings = tied
     config = InternVLConfig(

@@ -2,18 +2,17 @@
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from huggingface_hub import HfApi
 from transformers import GenerationConfig, InternVLConfig, InternVLProcessor, PreTrainedModel
 
 from ..damage import damage_named
-from .config import backbone_of, chat_options, convert_config
+from .config import backbone_of, convert_config
 from .files import Files
 from .processor import make_processor
 from .shards import INDEX, SINGLE, stored_tensors
-from .templates import conversation_for
 from .weights import has_head, load_weights
 
 
@@ -70,13 +69,8 @@ def open_checkpoint(source: str, stored: Mapping[str, Any], located: Mapping[str
         CheckpointError: If a file is missing or damaged.
         UnsupportedModelError: If transformers' InternVL lacks a part of the model.
     """
-    files = Files(source, located)
-    with damage_named(source):
-        backbone_of(stored, source)
-        conversation_for(chat_options(stored)["template"], source)
-        processor = make_processor(files, stored)
-        config = convert_config(stored, processor.image_token_id, has_head(stored_tensors(files)), source)
-    return Checkpoint(config, processor, files, stored)
+    config, processor = read_headers(source, stored, located)
+    return Checkpoint(config, processor, Files(source, located), stored)
 
 
 def read_headers(
@@ -85,16 +79,18 @@ def read_headers(
     """Config and processor of a checkpoint; of its weights, only the names are read."""
     files = Files(source, located)
     with damage_named(source):
+        backbone_of(stored, source)  # refuses what is no InternVL before its tokenizer is read
         processor = make_processor(files, stored)
-        # `open_checkpoint` would download the weights to see whether there is a head among them.
-        head = has_head(_tensor_names(files))
-        return convert_config(stored, processor.image_token_id, head, source), processor
+        return convert_config(
+            stored, processor.image_token_id, lambda: has_head(_tensor_names(files)), source
+        ), processor
 
 
 def _tensor_names(files: Files) -> Collection[str]:
-    if os.path.isdir(files.source) and files.find(SINGLE) is not None:
-        return stored_tensors(files).keys()
     if index := files.json(INDEX):
         return index["weight_map"].keys()
+    here = replace(files, located={**files.located, "local_files_only": True})
+    if os.path.isdir(files.source) or files.located.get("local_files_only") or here.find(SINGLE):
+        return stored_tensors(here).keys()
     known = {key: files.located[key] for key in ("revision", "token") if key in files.located}
     return HfApi().get_safetensors_metadata(files.source, **known).weight_map.keys()

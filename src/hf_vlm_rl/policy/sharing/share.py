@@ -115,7 +115,7 @@ def require_unwatched(backbone: Any) -> None:
 
 def keys_of_rows(backbone: Any, ids: torch.Tensor, rows: Sequence[RowImages]) -> torch.Tensor:
     """A copy of the clean ids (B, T), on the CPU, with a negative number of its image at each image token."""
-    keys = ids.clone()
+    keys = ids.to(torch.int64, copy=True)
     places = backbone.processing_class.state.marks(keys)
     for row, images in enumerate(rows):
         numbers = [

@@ -67,6 +67,11 @@ class CheckedFiles:
         try:
             with open_image(io.BytesIO(content)) as opened:
                 image = opened.convert("RGB")
+        except PIL.Image.DecompressionBombError as error:  # another process allows more than this one
+            path = self.disk.find(ticket, IMAGE)
+            raise TicketError(
+                f"{path}: {error} Raise PIL.Image.MAX_IMAGE_PIXELS in this process, too."
+            ) from error
         except (OSError, SyntaxError, ValueError) as error:
             raise self._damaged(ticket, IMAGE, "is cut off or no image") from error
         if image_ticket(image) != ticket:

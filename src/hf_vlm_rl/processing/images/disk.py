@@ -96,11 +96,12 @@ class Directory:
             OSError: If it cannot be written; an older file stays.
         """
         with self._explained():
-            path = self.find(key, suffix, keep) or self._path(key, suffix, "kept" if keep else "spilled")
+            path = self.find(key, suffix, keep)  # no link, and nothing whose reading would wait
             with contextlib.suppress(FileNotFoundError):
-                if path.read_bytes() == content:
+                if path is not None and path.read_bytes() == content:
                     self.mark_as_used(path)
                     return
+            path = path or self._path(key, suffix, "kept" if keep else "spilled")
             self._replace(path, content)
             if not self._is_kept(path):
                 self._bound_spilled(len(content))

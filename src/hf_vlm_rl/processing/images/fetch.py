@@ -16,8 +16,8 @@ WAIT_SECONDS = 30  # to connect, and for each part of an answer
 TOTAL_SECONDS = 180
 
 
-def fetch(url: str) -> bytes:
-    """The body that an http(s) address answers with.
+def fetch(url: str, what: str = "image") -> bytes:
+    """The body that an http(s) address answers with, an image unless `what` says otherwise.
 
     Redirects, of which there may be `MAX_REDIRECTS`, lead to http(s) addresses only. It has at most
     `MAX_BYTES` bytes, which took at most about `TOTAL_SECONDS` to come.
@@ -28,7 +28,7 @@ def fetch(url: str) -> bytes:
     """
     if os.environ.get(FETCH_VARIABLE) == "0":
         raise ImageError(
-            f"Got the image {url[:200]!r}, which the environment forbids to fetch: {FETCH_VARIABLE} is 0. "
+            f"Got the {what} {url[:200]!r}, which the environment forbids to fetch: {FETCH_VARIABLE} is 0. "
             "Download the file and name its path."
         )
     # The HTTP client of transformers and the Hub's, under the name that both use.
@@ -53,7 +53,7 @@ def fetch(url: str) -> bytes:
     except Exception as error:  # the client's own errors have no common base
         why = f"it took longer than {TOTAL_SECONDS} seconds" if deadline.over else error
         raise ImageError(
-            f"Cannot fetch the image {url[:200]!r}: {why}. Check the URL, or download the file."
+            f"Cannot fetch the {what} {url[:200]!r}: {why}. Check the URL, or download the file."
         ) from error
 
 

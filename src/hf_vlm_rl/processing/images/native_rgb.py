@@ -13,6 +13,7 @@ import torch
 
 from ...compat import stock_rgb
 from ...errors import ImageError
+from .read import UINT8
 
 
 def native_rgb(image_processor: Any, asked: bool | None, image: Any) -> PIL.Image.Image:
@@ -35,8 +36,7 @@ def native_rgb(image_processor: Any, asked: bool | None, image: Any) -> PIL.Imag
     if pixels.dtype not in (np.uint8, torch.uint8):
         raise ImageError(
             f"Got {_kind(image)}. The store of images holds 8 bits a channel, and native image processors "
-            "divide floats in [0, 1] by 255 once more. Expected uint8 in [0, 255]: of floats in [0, 1], "
-            "(array * 255).round() as uint8."
+            f"divide floats in [0, 1] by 255 once more. {UINT8}"
         )
     if pixels.ndim != 3 or len(pixels) != 3:
         raise ImageError(

@@ -20,16 +20,16 @@ CHANNELS = (1, 3, 4)
 PIXELS_VARIABLE = "HF_VLM_RL_MAX_IMAGE_PIXELS"
 # 256 MiB of RGB, from where on PIL itself warns. A PNG of 20 kB may hold more.
 MAX_IMAGE_PIXELS = (256 << 20) // 3
+UINT8 = "Expected uint8 in [0, 255]: of floats in [0, 1], (array * 255).round() as uint8."
 
 
 def by_transformers(image: Any) -> PIL.Image.Image:
     """Convert an image to RGB as transformers does outside of any model: on white (5.20 drops transparency).
 
-    An array has the shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4}, uint8 in [0, 255] or float in
-    [0, 1].
+    An array has the shape (H, W), (H, W, C) or (C, H, W) with C in {1, 3, 4}, and holds uint8.
 
     Raises:
-        ImageError: If an array has another shape, another type or other values.
+        ImageError: If an array has another shape or another type.
     """
     if is_array(image):
         image = _from_array(image)
@@ -98,13 +98,17 @@ def is_array(image: Any) -> bool:
 def max_image_pixels() -> int:
     """The most pixels that an image may have: `$HF_VLM_RL_MAX_IMAGE_PIXELS`, else `MAX_IMAGE_PIXELS`.
 
+    It is at most what PIL reads, twice `PIL.Image.MAX_IMAGE_PIXELS`: the store could not read more.
+
     Raises:
         ImageError: If the variable is no number above 0.
     """
     limit = os.environ.get(PIXELS_VARIABLE, str(MAX_IMAGE_PIXELS))
     if not limit.isdecimal() or int(limit) == 0:
         raise ImageError(f"Got {PIXELS_VARIABLE}={limit!r}. Expected a whole number of pixels above 0.")
-    return int(limit)
+    return (
+        int(limit) if PIL.Image.MAX_IMAGE_PIXELS is None else min(int(limit), 2 * PIL.Image.MAX_IMAGE_PIXELS)
+    )
 
 
 def check_pixels(opened: PIL.Image.Image, name: str) -> None:
@@ -117,7 +121,8 @@ def check_pixels(opened: PIL.Image.Image, name: str) -> None:
     if opened.width * opened.height > limit:
         raise ImageError(
             f"{name} has {opened.width} x {opened.height} pixels, more than {limit}; each takes 3 bytes "
-            f"or more once decoded. Make it smaller, drop the row, or raise {PIXELS_VARIABLE}."
+            f"or more once decoded. Make it smaller, drop the row, or raise {PIXELS_VARIABLE} and, "
+            "for an image of which PIL warns, PIL.Image.MAX_IMAGE_PIXELS."
         )
 
 
@@ -164,9 +169,9 @@ def _open_bytes(data: bytes, name: str | None = None) -> PIL.Image.Image:
 
 
 def _from_array(array: Any) -> PIL.Image.Image:
-    if not isinstance(array, np.ndarray):
-        # numpy has no bfloat16.
-        array = (array.detach().float() if array.is_floating_point() else array).cpu().numpy()
+    if str(array.dtype).removeprefix("torch.") != "uint8":
+        raise ImageError(f"Got an image array of dtype {array.dtype}. {UINT8}")
+    array = array if isinstance(array, np.ndarray) else array.cpu().numpy()
     shape = array.shape
     if array.ndim == 2:
         array = array[:, :, None]
@@ -176,17 +181,6 @@ def _from_array(array: Any) -> PIL.Image.Image:
         raise ImageError(
             f"Got an image array of shape {shape}. Expected (H, W), (H, W, C) or (C, H, W) with "
             f"C in {CHANNELS} and no empty side."
-        )
-    if np.issubdtype(array.dtype, np.floating):
-        if not (np.isfinite(array).all() and array.min() >= 0 and array.max() <= 1):
-            raise ImageError(
-                f"Got a {array.dtype} image array with values outside [0, 1]. "
-                "Expected floats in [0, 1] or uint8 in [0, 255]."
-            )
-        array = np.round(array * 255).astype(np.uint8)
-    if array.dtype != np.uint8:
-        raise ImageError(
-            f"Got an image array of dtype {array.dtype}. Expected uint8 in [0, 255] or floats in [0, 1]."
         )
     array = np.ascontiguousarray(array)
     return PIL.Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array)

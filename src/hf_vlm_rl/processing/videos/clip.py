@@ -84,7 +84,7 @@ def opened(video: Video) -> Iterator[Clip]:
         name = "the bytes of a video"
     else:
         path, name = reference["path"], f"the video {reference['path']!r}"
-        data = fetch(path) if is_url(path) else None
+        data = fetch(path, "video") if is_url(path) else None
     source = _file(path) if data is None else io.BytesIO(data)
     with ExitStack() as stack:
         try:
@@ -171,11 +171,17 @@ class _FrameList:
         fields = {name: value for name, value in (metadata or {}).items() if value is not None}
         if unknown := sorted(fields.keys() - FIELDS):
             raise ImageError(f"Got video_metadata with {unknown}. Expected some of {sorted(FIELDS)}.")
-        self.metadata = {"total_num_frames": len(self._frames), "fps": None} | fields
-        if "frames_indices" in fields and len(fields["frames_indices"]) != len(self._frames):
+        count = len(self._frames)
+        self.metadata = {"total_num_frames": count, "fps": None} | fields
+        if "frames_indices" in fields and len(fields["frames_indices"]) != count:
             raise ImageError(
-                f"Got {len(self._frames)} frames and frames_indices of {len(fields['frames_indices'])}. "
+                f"Got {count} frames and frames_indices of {len(fields['frames_indices'])}. "
                 "Expected one index for each frame."
+            )
+        if self.metadata["total_num_frames"] != count and "frames_indices" not in fields:
+            raise ImageError(
+                f"Got {count} frames of a video of total_num_frames={self.metadata['total_num_frames']}. "
+                "Expected frames_indices beside it, which say which of them these are; or leave it out."
             )
 
     def frames(self, indices: Sequence[int]) -> Iterator[PIL.Image.Image]:

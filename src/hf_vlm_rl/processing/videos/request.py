@@ -7,7 +7,7 @@ from typing import Any
 from ...errors import ImageError
 
 ACCEPTED = (
-    "a path, a file:// or http(s):// URL, the bytes of a video file, a uint8 or float [0, 1] array of shape "
+    "a path, a file:// or http(s):// URL, the bytes of a video file, a uint8 array of shape "
     "(T, H, W, 3) or (T, 3, H, W), a list of frames, or a dict with one of these under 'video'"
 )
 # Where blocks of messages and dicts hold a video.

@@ -1,7 +1,7 @@
 """Which frames of a video the model sees; each video is opened and decoded once."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from transformers.video_utils import VideoMetadata
@@ -45,14 +45,16 @@ class VideoReader:
             return stored
         with opened(video) as clip:
             metadata = VideoMetadata(**clip.metadata)
-            sampled = _sampled(metadata, processor, dict(sampling))
-            indices = list(range(metadata.total_num_frames)) if sampled is None else sampled
-            # Whoever passes `frames_indices` with frames has sampled them already.
-            places = range(len(clip.metadata["frames_indices"])) if _given(clip, sampled) else indices
-            metadata.frames_indices = clip.metadata["frames_indices"] if _given(clip, sampled) else indices
+            given = clip.metadata.get("frames_indices")
+            places = _sampled(metadata, processor, dict(sampling), given)
+            if places is None:
+                places = list(range(metadata.total_num_frames if given is None else len(given)))
+                metadata.frames_indices = places if given is None else given
+            else:
+                metadata.frames_indices = places
             facts = {name: metadata[name] for name in metadata if name != "video_backend"}
             facts["frames_indices"] = [int(index) for index in facts["frames_indices"]]
-            stored = self._store.put_frames(_of_one_size(clip.frames(list(places))), facts)
+            stored = self._store.put_frames(_of_one_size(clip.frames(places)), facts)
         if file is not None:
             self._decoded.discard(key)
             self._decoded.put(key, stored)
@@ -63,19 +65,28 @@ def _nbytes(video: StoredVideo) -> int:
     return FRAME_BYTES * len(video.frames)
 
 
-def _given(clip: Any, sampled: list[int] | None) -> bool:
-    return sampled is None and "frames_indices" in clip.metadata
+def _sampled(
+    metadata: VideoMetadata, processor: Any, sampling: dict[str, Any], given: Sequence[int] | None
+) -> list[int] | None:
+    """Indices of the frames to take, ascending; None for all.
 
-
-def _sampled(metadata: VideoMetadata, processor: Any, sampling: dict[str, Any]) -> list[int] | None:
-    """Indices of the frames to take, ascending; None for all."""
+    `given` are the caller's own indices, for frames in memory. If the video had more frames than these, they
+    are a sample, and none is drawn of it.
+    """
+    held = metadata.total_num_frames if given is None else len(given)
+    is_sample = held != metadata.total_num_frames
     wanted = sampling.pop("do_sample_frames", None)
     if wanted is None:
-        wanted = RATE in sampling or COUNT in sampling or processor.do_sample_frames
+        wanted = RATE in sampling or COUNT in sampling or (processor.do_sample_frames and not is_sample)
+    if wanted and is_sample:
+        raise ImageError(
+            f"Got {held} frames, sampled of {metadata.total_num_frames} as frames_indices says, and shall "
+            "sample them again. Leave out fps, num_frames and do_sample_frames, or give all frames."
+        )
     if not wanted:
-        if metadata.total_num_frames > MOST_FRAMES:
+        if held > MOST_FRAMES:
             raise ImageError(
-                f"Got a video of {metadata.total_num_frames} frames that is not sampled; more than "
+                f"Got a video of {held} frames that is not sampled; more than "
                 f"{MOST_FRAMES} would be taken. Say how: fps=2 or num_frames=32 in its block."
             )
         return None

@@ -106,6 +106,16 @@ LOST_ADAPTERS = "PEFT does not find all tensors of its adapters again: merge bef
 # What users of a class without a written row should know.
 SPECIAL = {
     **dict.fromkeys(("deepseek_ocr2", "inkling2"), LOST_ADAPTERS),
+    **dict.fromkeys(("qwen2_vl", "qwen2_5_vl"), "Any resolution; 3-D positions."),
+    **dict.fromkeys(("idefics3", "smolvlm"), "Tiles with row and column marks."),
+    "internvl": "Dynamic tiles plus a thumbnail.",
+    "qwen3_vl": "Any resolution; 3-D positions; features enter several decoder layers.",
+    "gemma3": "Image tokens attend to each other in both directions.",
+    "llava": "One fixed-size picture per image.",
+    "llava_next": "Any-resolution tiles.",
+    "llava_onevision": "Any-resolution tiles for a row's only image, one tile each for several.",
+    "mistral3": "Any resolution; a break token after every row of patches.",
+    "paligemma": "Prompt tokens attend in both directions; every row needs an image.",
     "cosmos3_edge": "Adjacent images need text between them.",
     "emu3": "Native inputs: images are padded to the largest of a batch.",
     "fast_vlm": "Native inputs: its tower normalises over the batch while it trains.",
@@ -172,7 +182,7 @@ def page() -> str:
             continue
         row = "written" if model_type in FAMILIES else "derived"
         options = ", ".join(f"`{option}`" for option in family.processor_options) or "-"
-        special = family.note or SPECIAL.get(model_type, "")
+        special = SPECIAL.get(model_type, "")
         if model_type in WITHOUT_ROUTER_LOSS:
             special = f"TRL's `router_aux_loss_coef` must be 0, for stock too. {special}".rstrip()
         videos = "yes" if model_type in VIDEO_CLASSES else "-"

@@ -148,6 +148,8 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
     ("command", "message"),
     [
         (["--rewards", "iou_reward"], "Got no dataset. --rewards needs one"),
+        (["rows.jsonl", "--rewards", "iou_reward", "--force-simple"], "Got --force-simple or"),
+        (["rows.jsonl", "--rewards", "iou_reward", "--lmms-folder", "x"], "or --lmms-folder without --lmms"),
         (["rows.jsonl", "--lmms", "ai2d"], "Got dataset with --lmms"),
         (["--lmms", "ai2d", "--temperature", "1", "--drop", "id"], "Got drop, temperature with --lmms"),
         (["--lmms", "ai2d", "--out", "out", "--limit", "3"], "--lmms needs lmms-eval: pip install '.[lmms]'"),

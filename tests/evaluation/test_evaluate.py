@@ -88,6 +88,27 @@ def test_completions_end_with_the_turn(shared_policy):
     assert stopped.mean_length == pytest.approx(stopped.rewards["first_ids"].mean.value)
 
 
+def test_completions_that_end_with_a_stop_string_are_whole_and_without_padding(shared_policy):
+    processing = shared_policy.processing_class
+    free = evaluate(shared_policy, mixture(), short, **OPTIONS)
+    # Stops one row at its first token and another at its last; the others do not have it.
+    stops = [free.rows[0].completions[0][:3], free.rows[1].completions[0][-3:]]
+    lengths = []
+
+    def whole(completion_ids, **_):
+        assert not any(ids[-1] == processing.pad_token_id for ids in completion_ids)
+        lengths.extend(len(ids) for ids in completion_ids)
+        return [1.0] * len(completion_ids)
+
+    found = evaluate(
+        shared_policy, mixture(), whole, stop_strings=stops, tokenizer=processing.tokenizer, **OPTIONS
+    )
+    ended = [any(stop in row.completions[0] for stop in stops) for row in found.rows]
+    assert ended[:2] == [True, True]
+    assert found.clipped == pytest.approx(1 - statistics.mean(ended))
+    assert min(lengths) < max(lengths) == 5
+
+
 def test_sampling_is_decided_by_the_seed(shared_policy, sampled):
     again = evaluate(shared_policy, mixture(), [short, starts], num_generations=4, **OPTIONS)
     other = evaluate(shared_policy, mixture(), [short, starts], num_generations=4, seed=1, **OPTIONS)

@@ -57,6 +57,11 @@ def test_an_evaluation_says_what_grpo_starts_with(sampled, greedy):
         headroom(greedy, "short")
 
 
+def test_a_reward_that_gives_no_value_is_named():
+    with pytest.raises(ValueError, match="brand gave no completion a value"):
+        headroom(of((None,) * 4, (None,) * 4, threshold=0.5))
+
+
 def same(completions, **_):
     """Teaches nothing."""
     return [1.0 for _ in completions]

@@ -56,6 +56,7 @@ HARMLESS = {
     "words with hyphens": ("README.md", "see task-specific-notes-on-the-risk-of-desk-work-2-and-more"),
     "a hash": ("README.md", "mask-0123456789abcdef0123456789abcdef01234567"),
     "an address": ("README.md", "https://example.org/mnt/x and https://user@example.org:8080/work/y"),
+    "an address with a home": ("README.md", "photos of (https://example.org/home/data) and //cdn/x"),
     "words in capitals": ("README.md", "AKIAWORDWITHOUTANUMBER and AKIABCDEFGHIJKLMNOPQ"),
     "words that begin like a pickle": ("vocab.txt", "eat.\nthe\nbread\n"),
     "a tokenizer of tiktoken": ("tokenizer.model", "IQ== 0\nIg== 1\n"),
@@ -81,6 +82,13 @@ def test_words_and_vocabularies_are_no_leaks(tmp_path, monkeypatch, name, text):
     monkeypatch.setenv("HF_TOKEN_PATH", "/home/user/token")
     (tmp_path / name).write_text(text)
     check_leaks([tmp_path / name], tmp_path, [ALICE, None])
+
+
+def test_the_name_of_a_tokenizer_is_no_secret_and_the_root_no_home(tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKENIZER_NAME", "Qwen/Qwen2.5-VL-3B-Instruct")
+    monkeypatch.setenv("HOME", "/")
+    (tmp_path / "README.md").write_text("Of https://huggingface.co/Qwen/Qwen2.5-VL-3B-Instruct.")
+    check_leaks([tmp_path / "README.md"], tmp_path)
 
 
 @pytest.mark.parametrize(

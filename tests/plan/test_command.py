@@ -57,6 +57,7 @@ def test_the_original_internvl_format_is_read(tmp_path, capsys):
     [
         (["--full", "--precision", "4bit"], "4-bit weights are not trained"),
         (["--vision"], "Got --vision without --full"),
+        (["--num-gpus", "2", "--sharding", "zero3", "--precision", "4bit"], "4bit with --sharding zero3"),
     ],
 )
 def test_bad_values_are_named(without_weights, capsys, given, message):

@@ -87,6 +87,8 @@ def _check(options: argparse.Namespace) -> None:
     if options.lmms is None:
         if options.dataset is None:
             raise ValueError("Got no dataset. --rewards needs one; --lmms has its tasks'.")
+        if options.force_simple or options.lmms_folder is not None:
+            raise ValueError("Got --force-simple or --lmms-folder without --lmms, of whose tasks they are.")
         return
     parser = argparse.ArgumentParser()
     arguments(parser)

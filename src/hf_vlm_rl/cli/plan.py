@@ -58,6 +58,11 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(
             "Got --precision 4bit with --full. 4-bit weights are not trained; train LoRA on them."
         )
+    if "4bit" in (precisions or ()) and wanted.gpus > 1 and wanted.sharding == "zero3":
+        raise ValueError(
+            "Got --precision 4bit with --sharding zero3, which cannot spread bitsandbytes' 4-bit weights. "
+            "Take --sharding ddp, or bf16."
+        )
     checkpoint = read_checkpoint(options.model, hub_arguments(options))
     plan = search(checkpoint, wanted, options.gpu, candidates(wanted, precisions))
     print(report(plan, wanted))  # noqa: T201

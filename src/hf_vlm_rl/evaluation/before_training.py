@@ -73,7 +73,7 @@ def headroom(result: EvaluationResult, reward: str | None = None) -> Headroom:
 
     Raises:
         ValueError: If there is no such reward, or it has no pass@k: with one completion a prompt, or values
-            other than 0 and 1 and no threshold.
+            other than 0 and 1 and no threshold; or if it gave no value at all.
     """
     names = list(result.rewards)
     name = names[0] if reward is None and len(names) == 1 else reward
@@ -87,6 +87,8 @@ def headroom(result: EvaluationResult, reward: str | None = None) -> Headroom:
         )
     k = max(scores.pass_at)
     groups = [group for group in scores.given if group]
+    if not groups:
+        raise ValueError(f"Got an evaluation in which {name} gave no completion a value: each was None.")
     alike = [group[0] for group in groups if min(group) == max(group)]
     right = sum(bool(result.passes(name, value)) for value in alike)
     return Headroom(

@@ -19,7 +19,7 @@ class Completion:
     """One completion of an encoded prompt, before any reward has seen it.
 
     `text` has no special tokens, `ids` have the end of the turn. A `clipped` one reached the longest length,
-    so that it has no end of turn.
+    so that it has neither an end of turn nor a stop string.
     """
 
     text: str
@@ -71,20 +71,28 @@ def _batch(policy: Any, prompts: list[Encoded], options: Mapping[str, Any]) -> l
     length = inputs["input_ids"].shape[1]
     output = policy.generate(**inputs.to(policy.device), **options)
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
-    ends = _ends(policy, options)
-    completions = [_cut(row, ends) for row in sequences[:, length:].tolist()]
-    texts = processing.batch_decode([ids for ids, _ in completions], skip_special_tokens=True)
-    return [Completion(text, ids, clipped) for text, (ids, clipped) in zip(texts, completions, strict=True)]
-
-
-def _ends(policy: Any, options: Mapping[str, Any]) -> set[int]:
     config = options.get("generation_config") or policy.generation_config
-    ends = options.get("eos_token_id", config.eos_token_id)
-    if ends is None:
-        ends = policy.processing_class.eos_token_id
-    return set(ends) if isinstance(ends, list | tuple) else {ends}
+    asked = {name: options.get(name, getattr(config, name)) for name in ("eos_token_id", "pad_token_id")}
+    ends = _listed(processing.eos_token_id if asked["eos_token_id"] is None else asked["eos_token_id"])
+    stops = _listed(options.get("stop_strings", config.stop_strings))
+    completions = [_cut(row, ends, asked["pad_token_id"]) for row in sequences[:, length:].tolist()]
+    texts = processing.batch_decode([ids for ids, _ in completions], skip_special_tokens=True)
+    return [
+        Completion(text, ids, longest and not any(stop in text for stop in stops))
+        for text, (ids, longest) in zip(texts, completions, strict=True)
+    ]
 
 
-def _cut(ids: list[int], ends: set[int]) -> tuple[list[int], bool]:
+def _listed(value: Any) -> list:
+    return [] if value is None else list(value) if isinstance(value, list | tuple | set) else [value]
+
+
+def _cut(ids: list[int], ends: list[int], pad: int | None) -> tuple[list[int], bool]:
+    """The ids up to an end of turn, and whether there was neither that nor padding (behind a stop string)."""
     end = next((position for position, token in enumerate(ids) if token in ends), None)
-    return (ids, True) if end is None else (ids[: end + 1], False)
+    if end is not None:
+        return ids[: end + 1], False
+    length = len(ids)
+    while length and ids[length - 1] == pad:
+        length -= 1
+    return ids[:length], length == len(ids)

@@ -50,7 +50,6 @@ class VLMFamily:
         equal_ranks: Some of its modules run only where a batch has images, beside tower and projector: where
             weights are spread over ranks, all ranks need as many images.
         boxes: How its models write boxes, if their makers say so; see `BoxCoordinates`.
-        note: One sentence for the support matrix.
 
     Raises:
         TypeError: If a field that holds several names is one string.
@@ -76,7 +75,6 @@ class VLMFamily:
     counts_by_size: bool = False
     equal_ranks: bool = False
     boxes: BoxFormat | None = None
-    note: str = ""
 
     def __post_init__(self) -> None:
         for name in PATHS:

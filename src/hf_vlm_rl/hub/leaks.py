@@ -13,7 +13,7 @@ from .contents import read_checked
 
 # Thousands of arbitrary strings: only secrets can be told from words there.
 VOCABULARY = ("tokenizer.json", "tokenizer.model", "tekken.json", "vocab.json", "merges.txt", "vocab.txt")
-SECRET_NAME = re.compile(r"TOKEN|API_?KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
+SECRET_NAME = re.compile(r"TOKEN(?!IZ)|API_?KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
 # Without a boundary at the left: `run_hf_...` holds a token, too.
 SECRETS = {
     "a Hugging Face token": re.compile(r"(?:hf_(?:oauth_|jwt_)?|api_org_)[A-Za-z0-9]{30,}"),
@@ -39,6 +39,7 @@ HOMES = re.compile(
     rf"(?:/home|/Users)/[\w.-]+|(?<![\w./-])/(?:{PLACES})/[\w.-]+|file:///?[\w./-]+"
     r"|\b[A-Za-z]:\\\\?Users\\\\?[\w.-]+"
 )
+ADDRESS = re.compile(r"https?://[^\s\"'<>)]+")
 
 
 def check_leaks(files: Iterable[Path], folder: Path, secrets: Iterable[str | None] = ()) -> None:
@@ -96,11 +97,12 @@ def _secret(text: str, known: Iterable[str]) -> tuple[str, int] | None:
 
 def _place(text: str, strings: Iterable[str], folder: Path) -> tuple[str, int] | None:
     here = [str(path) for path in (folder.resolve(), Path.cwd()) if len(path.parts) > 2]
-    home = str(Path.home())
-    for place in (*here, home + os.sep):
+    home = Path.home()  # of a container, it may be the root
+    homes = [f"{home}{os.sep}"] if len(home.parts) > 1 else []
+    for place in (*here, *homes):
         if place in text:
             return f"the path {place!r} of this machine", _line(text, text.index(place))
-    match = HOMES.search(text)
+    match = HOMES.search(ADDRESS.sub(lambda address: " " * len(address[0]), text))
     if match:
         return f"the path {match[0]!r}", _line(text, match.start())
     for value in strings:

@@ -1,5 +1,6 @@
 """The complete folder of an adapter: what a push uploads, and nothing else."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -20,12 +21,12 @@ from ..processing.ids.tokenizer import IdsTokenizer
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.facts import BaseFacts, CardFacts, RunFacts, StageFacts
+from .cards.facts import BaseFacts, CardFacts, Curve, RunFacts, StageFacts
 from .cards.hyperparameters import shareable
 from .cards.merge import merge
 from .cards.render import draw, render
 from .cards.run_facts import run_facts, versions
-from .cards.stored import store
+from .cards.stored import store, stored
 from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
 
 logger = logging.get_logger(__name__)
@@ -111,6 +112,8 @@ def save_adapter(
         )
     run = None if trainer is None or not trainer.state.global_step else run_facts(trainer)
     stages = _earlier_stages(model, adapter_name)
+    if trainer is None and (known := earlier_card(folder)) and known.facts and known.facts.run:
+        (folder / ARGUMENTS).unlink(missing_ok=True)  # of a training that the card no longer tells of
     card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), stages)
     _note(folder / CONFIG, model, stages, run)
     if trainer is not None:
@@ -126,22 +129,47 @@ def save_adapter(
 
 
 def write_card(folder: Path, card: AdapterCardData) -> None:
-    """Write the card and what it shows; hand-written text of an existing card stays."""
+    """Write the card and what it shows, in place of what the card before it showed.
+
+    Hand-written text of an existing card stays.
+    """
+    known = earlier_card(folder)
+    curve = _curve(card)
+    outdated = set() if known is None else {folder / RESULTS / name for name in _results(known)}
+    if known is not None and _curve(known) not in (None, curve):
+        outdated.add(folder / CURVE)
+    for path in outdated:
+        path.unlink(missing_ok=True)
     store(card, folder)
-    run = card.filled().run
-    curve = run.curve if run is not None else None
     drawn = curve is not None and draw(curve, folder / CURVE)
     content, path = render(card, curve_drawn=drawn), folder / CARD
     if path.exists():
         content = merge(content, path.read_text(encoding="utf-8"), str(path), bool(card.license))
     path.write_text(content, encoding="utf-8")
-    by_dataset: dict[str, list] = {}
-    for entry in filter(None, (item.entry() for item in card.evaluations)):
-        by_dataset.setdefault(entry.dataset_id, []).append(entry)
-    for dataset, entries in by_dataset.items():
-        path = folder / RESULTS / f"{dataset.replace('/', '--')}.yaml"
+    for name, entries in _results(card).items():
+        path = folder / RESULTS / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(yaml.safe_dump(eval_result_entries_to_yaml(entries), sort_keys=False))
+
+
+def earlier_card(folder: Path) -> AdapterCardData | None:
+    """The card that an earlier save wrote into a folder; None if there is none, or it cannot be read."""
+    with contextlib.suppress(ValueError):
+        return stored(folder)
+    return None
+
+
+def _curve(card: AdapterCardData) -> Curve | None:
+    run = card.filled().run
+    return None if run is None else run.curve
+
+
+def _results(card: AdapterCardData) -> dict[str, list[Any]]:
+    """Names of files in `RESULTS` to their entries."""
+    by_file: dict[str, list[Any]] = {}
+    for entry in filter(None, (item.entry() for item in card.evaluations)):
+        by_file.setdefault(f"{entry.dataset_id.replace('/', '--')}.yaml", []).append(entry)
+    return by_file
 
 
 def card_of(

@@ -61,9 +61,7 @@ def _named(processing: VLMTokenizer) -> str:
 
 
 def check_columns(placeholders: Collection[int]) -> None:
-    """Refuse a calling trainer that drops its column of images.
-
-    `placeholders` are the ids of an image's features and of a video's.
+    """Refuse a calling trainer that drops its column of images; `placeholders` are ids of their features.
 
     Raises:
         ImageError: If rows have images, and neither the trainer nor its tokenizer reads them, nor are they

@@ -22,7 +22,6 @@ from .native_call import image_inputs, images_kwargs_asked
 from .state import ProcessingState
 from .ticketing import ticketing
 from .tickets.beside_ids import encode_tickets
-from .videos import tickets as video_tickets
 from .videos.request import is_video
 
 # True while a caller asks for ids alone, with no image that a model will encode: TRL tries templates so.
@@ -165,7 +164,10 @@ class ImageTickets:
         return inputs, [self.processed(ticket).replacement for ticket in tickets]
 
     def _process_videos(self, videos: Any, **videos_kwargs: Any) -> tuple[dict, list[str]]:
-        return video_tickets.in_place_of_videos(self, videos)
+        # As `_process_images`; what `_encode_row` gives the native __call__ are arrays of one ticket each.
+        tickets = [int(video.item()) for row in videos for video in row]
+        inputs = {"pixel_values_videos": torch.tensor(tickets, dtype=torch.int64).view(-1, 1, 1)}
+        return inputs, [self.processed(ticket).replacement for ticket in tickets]
 
     def _natively(self, images: Any, images_kwargs: Mapping[str, Any]) -> tuple[dict, list[str]]:
         """Pixels of images, and the text that stands for each, from the native processor."""

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import takewhile
 from typing import Any, Self
 
+import numpy as np
 from transformers import BatchFeature, ProcessorMixin
 
 from .._retype import Retyped
@@ -32,8 +33,7 @@ from .tickets.beside_ids import decode_tickets, encode_tickets
 from .tickets.in_ids import TicketCodec
 from .tokenizer_shape import TokenizerShape
 from .tool_calling import enable_tools
-from .videos import tickets as video_tickets
-from .videos.request import VideoTicket
+from .videos.request import Video, VideoTicket
 
 # Outputs that tokenizers add on request. `__call__` drops all others that a native processor returns.
 TEXT_OUTPUTS = ("offset_mapping", "text_replacement_offsets", "special_tokens_mask")
@@ -116,7 +116,7 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         encoded: list[dict[str, Any]] = []
         before: tuple[str, list] | None = None
         for index, (row, media) in enumerate(zip(rows, row_media, strict=True)):
-            store_video = partial(video_tickets.store_video, self, kwargs)
+            store_video = partial(self._store_video, kwargs)
             content = row, load_row(media, index, options[index], self.load_rgb, store_video)
             # Trainers repeat a prompt for each of its completions: equal pixels need no second hash.
             repeated = before is not None and content == before
@@ -187,7 +187,10 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
                 be kept.
             ValueError: If the prompt contains the pad token, which trainers mask by its id.
         """
-        conversation = video_tickets.beside(fill_images(fill_images(messages, images), videos, "video"))
+        conversation = fill_images(fill_images(messages, images), videos, "video")
+        for block in (block for message in conversation for block in message.get("content") or ()):
+            if "video" in block:
+                block["video"] = block["video"].carried_beside()
         answered = bool(conversation) and conversation[-1].get("role") == "assistant"
         prompt = conversation[:-1] if answered else conversation
         ids, tickets = self._encode_conversation(prompt, add_generation_prompt=True)
@@ -251,7 +254,9 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         try:
             if media or not self._vlm.family.needs_image:
                 # Row by row: native processors disagree on nested lists with empty rows.
-                carried = {"videos": [video_tickets.stand_ins(videos)]} if videos else {}
+                # Native processors count an array as a video; the ticket is its only number.
+                stand_ins = [np.full((1, 1, 1, 1), video.ticket, dtype=np.int64) for video in videos]
+                carried = {"videos": [stand_ins]} if videos else {}
                 call = self.native() if self._vlm.whole else super().__call__
                 out = call(images=[images] if images else None, text=[text], **carried, **kwargs)
             else:
@@ -283,8 +288,15 @@ class VLMTokenizer(TokenizerShape, ImageTickets, Retyped):
         row["tickets"] = self._carried(index, row["input_ids"], tickets)
         if not all(video.beside for video in videos):
             lengths = [self.processed(ticket).tokens for ticket in tickets]
-            row["input_ids"] = self.codec.write(
-                row["input_ids"], video_tickets.written_inside(media), lengths
-            )
-            row["tickets"] = video_tickets.only_beside(row["tickets"], media)
+            inside = [isinstance(item, VideoTicket) and not item.beside for item in media]
+            written = [item.ticket if within else None for item, within in zip(media, inside, strict=True)]
+            row["input_ids"] = self.codec.write(row["input_ids"], written, lengths)
+            row["tickets"] = [
+                ticket for ticket, within in zip(row["tickets"], inside, strict=True) if not within
+            ]
         return row
+
+    def _store_video(self, kwargs: Mapping[str, Any], video: Video) -> int:
+        """Store a video of a call with these arguments, and return its ticket."""
+        asked = merged_arguments(self, kwargs)["videos_kwargs"]
+        return self._vlm.videos.ticket(self.native(), video, asked)

@@ -116,11 +116,19 @@ def test_the_learning_curve_is_the_first_metric_that_was_logged_twice(tmp_path):
     assert (tmp_path / "assets" / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_every_method_has_its_trainer_and_an_unknown_one_is_refused():
+def test_every_method_has_its_trainer_and_a_card_of_another_one_names_the_trainer_alone():
     assert {method_of(f"{key.upper()}Trainer") for key in METHODS} == set(METHODS)
     assert method_of("AsyncGRPOTrainer") == "grpo"
-    with pytest.raises(ValueError, match="Got a RewardTrainer"):
-        method_of("RewardTrainer")
+    card = grpo()
+    run = dataclasses.replace(
+        card.facts.run, trainer="OnlineDPOTrainer", method=method_of("OnlineDPOTrainer")
+    )
+    card.facts = dataclasses.replace(card.facts, run=run, stages=())
+    assert card.all_tags() == ["trl", "lora", *grpo().all_tags()[3:]]
+    content = render(card)
+    assert "trained with the stock `OnlineDPOTrainer` of" in " ".join(content.split())
+    assert problems(content) == []
+    assert "arXiv" not in content
 
 
 def test_what_the_user_gives_and_what_the_run_fills_are_apart():

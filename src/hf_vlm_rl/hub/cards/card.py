@@ -83,8 +83,8 @@ class AdapterCardData:
         tags = []
         if self.facts is not None:
             if self.facts.run is not None:
-                earlier = [stage.method for stage in self.facts.stages if stage.method]
-                tags += ["trl", *earlier, self.facts.run.method]
+                methods = [*(stage.method for stage in self.facts.stages), self.facts.run.method]
+                tags += ["trl", *filter(None, methods)]
             tags.append(self.facts.adapter.kind.lower())
         return list(dict.fromkeys([*tags, "conversational", "hf-vlm-rl", *self.tags]))
 

@@ -80,7 +80,7 @@ class RunFacts:
 
     Attributes:
         trainer: Class name of the trainer.
-        method: Key of `methods.METHODS`.
+        method: Key of `methods.METHODS`; None for a trainer of another method.
         steps: Optimiser steps.
         seconds: Run time of training, if the trainer logged it.
         hardware: Devices, without the machine's name.
@@ -91,7 +91,7 @@ class RunFacts:
     """
 
     trainer: str
-    method: str
+    method: str | None
     steps: int
     seconds: float | None = None
     hardware: str | None = None

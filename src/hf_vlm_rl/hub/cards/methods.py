@@ -33,16 +33,11 @@ METHODS: dict[str, Method] = {
 }
 
 
-def method_of(trainer: str) -> str:
-    """Key of `METHODS` for a trainer's class name.
+# Of all other trainers.
+METRICS = ("reward", "loss")
 
-    Raises:
-        ValueError: If the trainer is of none of the known kinds.
-    """
-    for key in METHODS:
-        if trainer.lower().removeprefix("async").startswith(key):
-            return key
-    raise ValueError(
-        f"Got a {trainer}. Expected one of {', '.join(key.upper() + 'Trainer' for key in METHODS)}. "
-        "For another trainer, pass its model: push_adapter(trainer.model, ...)."
-    )
+
+def method_of(trainer: str) -> str | None:
+    """Key of `METHODS` for a trainer's class name; None for a trainer of another method."""
+    name = trainer.lower().removeprefix("async")
+    return next((key for key in METHODS if name.startswith(key)), None)

@@ -11,17 +11,13 @@ import torch
 from ...scoring.reward_functions import RewardFunctionModel
 from .facts import Curve, RunFacts
 from .hyperparameters import telling
-from .methods import METHODS, method_of
+from .methods import METHODS, METRICS, method_of
 
 PACKAGES = ("hf-vlm-rl", "trl", "transformers", "peft", "torch", "datasets")
 
 
 def run_facts(trainer: Any) -> RunFacts:
-    """The facts of a run.
-
-    Raises:
-        ValueError: If it is a trainer of an unknown kind.
-    """
+    """The facts of a run."""
     method = method_of(type(trainer).__name__)
     state = trainer.state
     runtimes = [log["train_runtime"] for log in state.log_history if "train_runtime" in log]
@@ -35,7 +31,7 @@ def run_facts(trainer: Any) -> RunFacts:
         rewards=tuple(_rewards(trainer)),
         data={split: _rows(rows) for split, rows in datasets.items() if rows is not None},
         hyperparameters=telling(trainer.args),
-        curve=learning_curve(state.log_history, METHODS[method].metrics),
+        curve=learning_curve(state.log_history, METHODS[method].metrics if method else METRICS),
     )
 
 

@@ -15,7 +15,7 @@ from ..arguments import ATTENTION, require_known
 from ..report import Refused
 from ..transfer import upload, without_waiting
 
-# Tokens behind the prompt for which a layer has room at first.
+# Tokens behind the prompt for which a layer has room at first; without room, 512 tokens take 7 % longer.
 ROOM = 32
 
 
@@ -129,10 +129,6 @@ class SharedPrompts(Cache):
         chosen = without_waiting(prompts, device) if gone else None
         for layer in self.layers:
             layer.choose(places, chosen, rows)
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        """As `reorder_cache`."""
-        self.reorder_cache(indices)
 
 
 def share_prompts(cache: DynamicCache, prompt: torch.Tensor) -> Cache:

@@ -67,12 +67,21 @@ def prefill_once(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool)
     backbone = policy.base_model
     if backbone.sharing.mode is False:
         return None
+    refusal: Refused | None = None
     try:
-        _require_plain_generate_on_all_ranks(policy, kwargs, sharded)
-        return _prefilled(policy, kwargs, rows, sharded)
+        _require_plain_generate(policy, kwargs)
     except Refused as refused:
-        backbone.report.refuse("not_shared", Refused(f"generate: {refused}", refused.lasting))
-        return None
+        refusal = refused
+    # Whoever went on alone would wait for the other ranks for ever.
+    if sharded and any(most([refusal is not None], kwargs["input_ids"].device)):
+        refusal = refusal or Refused("the prompts of another rank cannot be run ahead")
+    if refusal is None:
+        try:
+            return _prefilled(policy, kwargs, rows, sharded)
+        except Refused as refused:
+            refusal = refused
+    backbone.report.refuse("not_shared", Refused(f"generate: {refusal}", refusal.lasting))
+    return None
 
 
 def _prefilled(policy: Any, kwargs: dict[str, Any], rows: Rows, sharded: bool) -> dict[str, Any] | None:
@@ -139,20 +148,6 @@ def _copies_pay(cache: DynamicCache, prompt: torch.Tensor) -> bool:
     prompts, *_ = layer.keys.shape
     size = (layer.keys.nbytes + layer.values.nbytes) // prompts
     return layer.keys.device.type != "cpu" and (len(prompt) - prompts) * size <= COPIES
-
-
-def _require_plain_generate_on_all_ranks(policy: Any, kwargs: Mapping[str, Any], sharded: bool) -> None:
-    """Refuse on all ranks what one refuses: whoever went on alone would wait for the others for ever."""
-    own: Refused | None = None
-    try:
-        _require_plain_generate(policy, kwargs)
-    except Refused as refused:
-        own = refused
-    refused_by_one = own is not None
-    if sharded:
-        refused_by_one = any(most([refused_by_one], kwargs["input_ids"].device))
-    if refused_by_one:
-        raise own or Refused("the prompts of another rank cannot be run ahead")
 
 
 def _require_plain_generate(policy: Any, kwargs: Mapping[str, Any]) -> None:

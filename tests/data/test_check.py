@@ -187,6 +187,18 @@ def test_tokens_are_those_of_prompt_lengths(photos, tmp_path, policy_for):
         assert f"<small>{place}; {tokens} tokens</small>" in (tmp_path / "page.html").read_text()
 
 
+def test_a_row_without_its_image_says_nothing_of_the_types_of_columns(tmp_path):
+    (tmp_path / "good.png").write_bytes(encoded(0, "PNG"))
+    rows = [llava("<image>a?", "b", image="missing.png", id="x")]
+    rows += [llava(f"<image>{number}?", "b", image="good.png", id=number) for number in range(3)]
+    path = jsonl(tmp_path / "rows.jsonl", rows)
+    report = check_data(path, write=tmp_path / "clean.jsonl")
+    assert (report.clean, [each.kind for each in report.findings]) == (3, ["missing"])
+    assert (
+        load_any(tmp_path / "clean.jsonl")["id"][:] == load_any(path, on_error="skip")["id"][:] == [0, 1, 2]
+    )
+
+
 def test_a_row_is_back_when_its_image_is(tmp_path):
     (tmp_path / "good.png").write_bytes(encoded(0, "PNG"))
     names = ("good.png", "late.png")

@@ -121,6 +121,16 @@ def test_stored_images_are_copied_without_being_decoded():
     assert stored[0]["images"][0]["bytes"] == b"no image"
 
 
+@pytest.mark.parametrize("path", ["hf://datasets/org/photos@main/cat.png", "zip://cat.png::/data/cats.zip"])
+def test_files_that_only_datasets_opens_keep_their_paths(path):
+    there = Dataset.from_dict({"q": ["A"], "picture": [{"bytes": None, "path": path}]})
+    there = there.cast_column("picture", Image(decode=False))
+    stored = from_dataset(there, prompt="q", images="picture").cast_column(
+        "images", List(Image(decode=False))
+    )
+    assert stored[0]["images"][0]["path"] == path
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

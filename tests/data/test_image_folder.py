@@ -40,6 +40,8 @@ def test_the_prompt_can_list_the_classes(root):
     assert asked == [user(IMAGE, "cups, dogs, cats?")]
     with pytest.raises(DataError, match=r"classes \['cups'\], which are not in choices"):
         load_image_folder(root, "{choices}?", choices=["cats"])
+    with pytest.raises(ValueError, match="Got choices='cats, cups'"):
+        load_image_folder(root, "{choices}?", choices="cats, cups")
 
 
 @pytest.mark.parametrize("field", ["{choice}", "{classes}", "{0}"])

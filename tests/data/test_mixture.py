@@ -70,6 +70,11 @@ def test_random_rows_are_drawn_evenly():
     assert abs(counts - 0.3).max() < 0.05  # 5 standard deviations: 0.051
 
 
+@pytest.mark.parametrize(("text", "taken"), [("random:1.1%", 33), ("first:0.7%", 21), ("end:33.4%", 1002)])
+def test_a_percentage_is_rounded_up_and_no_further(text, taken):
+    assert Sample(text, (0, 0))(3000).sum() == taken
+
+
 def test_rows_with_and_without_images_mix_and_their_columns_are_united(load):
     dataset = load(
         "json_path: text.json, sampling_strategy: end:1",
@@ -118,7 +123,18 @@ def test_only_rows_that_are_taken_are_checked(load, folder):
 
 @pytest.mark.parametrize(
     "strategy",
-    ["first", "first:", "first:0", "first:-1", "first:2.5", "last:3", "random:101%", "end:0%", "3"],
+    [
+        "first",
+        "first:",
+        "first:0",
+        "first:-1",
+        "first:2.5",
+        "last:3",
+        "random:101%",
+        "end:0%",
+        "3",
+        "first:" + "9" * 5000,
+    ],
 )
 def test_other_strategies_are_refused(load, strategy):
     with pytest.raises(DataError, match=r"mixture\.yaml, datasets\[1\]: sampling_strategy is"):

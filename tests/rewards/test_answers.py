@@ -168,6 +168,11 @@ def test_choices_are_checked_when_given_and_when_read():
         ("C) None of the above", "C"),
         ("(A) and (B)", None),
         ("I see a cat", None),
+        ("A Nike shoe.", None),
+        ("A BMW", None),
+        ("I THINK SO", None),
+        ("A or maybe not", None),
+        ("A 图片里的猫", "A"),
         ("the U.S.A.", None),
         ("", None),
     ],
@@ -185,6 +190,16 @@ def test_the_text_of_an_option_stands_for_its_letter():
     assert score(reward, "B", answer="B", options=options) == 1
     assert score(reward, "red", answer="A", options=options) == 0  # two options read like this
     assert score(reward, "blue", answer="B", options=options) == 0
+    assert score(reward, "A Big House", answer="C", options=["cat", "dog", "A Big House"]) == 1
+    # Rows of other tasks have no options.
+    both = reward(["B", "B"], answer=["B", None], options=[options, []])
+    assert both == [1.0, None]
+
+
+def test_a_name_that_denies_something_is_no_denial():
+    reward = ChoiceReward(["cat", "other"], aliases={"other": ["none", "no animal"]})
+    assert reward(["none", "No animal!", "other", "not other"], answer=["other"] * 4) == [1, 1, 1, 0]
+    assert reward(["none", "not a cat"], answer=["cat"] * 2) == [0, 0]
 
 
 @pytest.mark.parametrize(

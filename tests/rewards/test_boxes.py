@@ -99,6 +99,7 @@ def upright(width, height, orientation=1):
     "size",
     [
         {"image_size": (200, 100)},
+        {"image_size": np.array([200, 100])},
         {"width": 200, "height": 100},
         {"image": Image.new("RGB", (200, 100))},
         {"images": [Image.new("RGB", (200, 100))]},
@@ -128,6 +129,7 @@ def test_sizes_come_from_any_of_the_usual_columns(size, tmp_path):
         ({"image": "http://127.0.0.1:9/cat.png"}, "row 0 of the column 'image'.*image_size"),
         ({"image": {"bytes": b"no image"}}, "row 0 of the column 'image'.*image_size"),
         ({"image_size": (200, 0)}, "1 or more"),
+        ({"width": float("inf"), "height": 100}, "row 0 of the column 'width'.*finite number"),
         ({"image_size": 200}, r"\(width, height\)"),
     ],
 )
@@ -183,6 +185,17 @@ def test_a_right_box_may_stick_out_by_a_pixel_and_rows_without_one_do_not_count(
     reward = IoUReward(coordinates=BoxCoordinates.relative(1000), threshold=0.9)
     columns = {"box": [[-1, 0, 201, 101], None], "image_size": [(200, 100)] * 2}
     assert reward(["[0, 0, 1000, 1000]"] * 2, **columns) == [1.0, None]
+
+
+@pytest.mark.parametrize("other", [[], [Image.new("RGB", (9, 9))] * 2, None])
+def test_rows_of_other_tasks_may_have_any_images(other):
+    image = Image.new("RGB", (200, 100))
+    boxes, images = [[20, 20, 100, 100], None], [[image], other]
+    coordinates = BoxCoordinates.relative(1000)
+    said = ["[100, 200, 500, 1000]"] * 2
+    assert IoUReward(coordinates=coordinates)(said, box=boxes, images=images) == [1, None]
+    reward = DetectionReward(coordinates=coordinates)
+    assert reward(said, boxes=[[boxes[0]], None], images=images) == [1, None]
 
 
 def written(*numbers):

@@ -140,9 +140,9 @@ def check_data(
         tqdm(desc="Checking rows", unit=" rows") as bar,
     ):
         check = _Check(parts, pool)
-        for record, row in check.rows():
+        for record, row, others in check.rows():
             bar.update()
-            findings = check.findings(record, row)
+            findings = check.findings(record, row, others)
             if count is not None and not _faults(findings):
                 try:
                     check.report.tokens[record.place] = count(check.report.rows, row)
@@ -205,15 +205,18 @@ class _Check:
         self.noted: set[str] = set()
         self.earlier: dict[tuple, str] = {}
 
-    def rows(self) -> Iterator[tuple[Record, Any]]:
-        """Records with their rows, or with the DataError of one; their images are decoded before."""
+    def rows(self) -> Iterator[tuple[Record, Any, dict[str, Any]]]:
+        """Records with their rows, or with the DataError of one, and the fields that readers only pass on.
+
+        Their images are decoded before.
+        """
         for part in self.parts:
             records = self._records(part)
             while batch := list(itertools.islice(records, BATCH)):
-                rows = [(record, self._read(part, record)) for record, taken in batch if taken]
+                rows = [(record, *self._read(part, record)) for record, taken in batch if taken]
                 unseen = {
                     _key(image): image
-                    for _, row in rows
+                    for _, row, _ in rows
                     if isinstance(row, dict)
                     for image in row["images"]
                     if _key(image) not in self.facts and not _is_address(image)
@@ -234,16 +237,15 @@ class _Check:
             reason = str(error).removeprefix(part.source.name).lstrip(", ")
             yield Record(part.source.name, DataError(reason)), True
 
-    def _read(self, part: Part, record: Record) -> Any:
+    def _read(self, part: Part, record: Record) -> tuple[Any, dict[str, Any]]:
         try:
             columns, others = part.row(record.value)
-            self.columns.add(others, record.place)
         except DataError as error:
-            return error
-        return columns | others
+            return error, {}
+        return columns | others, others
 
-    def findings(self, record: Record, row: Any) -> list[Finding]:
-        """What is to be said of a row."""
+    def findings(self, record: Record, row: Any, others: dict[str, Any]) -> list[Finding]:
+        """What is to be said of a row. One that can be used so far widens the types of columns."""
         if isinstance(row, DataError):
             return [Finding("row", record.place, "", str(row))]
         findings, identity = [], []
@@ -267,6 +269,11 @@ class _Check:
                 if path and not known:
                     findings.append(Finding("copy", record.place, path, f"the same bytes as {first}"))
         self.report.images = len(self.files)
+        if not _faults(findings):
+            try:
+                self.columns.add(others, record.place)
+            except DataError as error:
+                findings.append(Finding("row", record.place, "", str(error)))
         texts = {name: value for name, value in row.items() if name in TEXTS | self.answers}
         key = (*identity, json.dumps(texts, sort_keys=True, default=str))
         if not _faults(findings) and (earlier := self.earlier.setdefault(key, record.place)) != record.place:

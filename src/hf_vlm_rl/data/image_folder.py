@@ -14,7 +14,7 @@ from ..processing.images.formats import suffixes
 from .llava import LlavaReader
 from .passes.first_pass import Part
 from .passes.json_file import Record
-from .passes.options import LoadOptions, Options
+from .passes.options import LoadOptions, Options, column_names
 from .passes.second_pass import build
 from .passes.sources import Source
 
@@ -102,7 +102,7 @@ def folder_part(
             f"{root} has no folder with files; {len(files)} file(s) lie directly in it. Expected a folder of "
             "images per class."
         )
-    choices = classes if choices is None else choices
+    choices = classes if choices is None else column_names(choices, "choices")
     unlisted = [name for name in classes if name not in choices]
     if unlisted:
         raise DataError(f"{root} has the classes {unlisted[:10]}, which are not in choices={list(choices)}.")

@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -24,6 +25,7 @@ from .passes.sources import folder_of
 
 SOURCES = {None: any_source, "llava": llava_source, "messages": messages_source}
 _STRATEGY = re.compile(r"(first|end|random):([0-9]+|[0-9]+(?:\.[0-9]+)?%)")
+LONGEST = 20  # characters of N
 KEYS = ("json_path", "sampling_strategy", "image_folder", "format", "name")
 
 
@@ -43,7 +45,8 @@ class Sample:
     def __post_init__(self) -> None:
         strategy = _STRATEGY.fullmatch(self.text)
         amount = strategy[2] if strategy else "0"
-        if not 0 < float(amount.rstrip("%")) <= (100 if amount.endswith("%") else math.inf):
+        most = 100 if amount.endswith("%") else math.inf
+        if len(amount) > LONGEST or not 0 < float(amount.rstrip("%")) <= most:
             raise DataError(
                 f"sampling_strategy is {self.text!r}; expected all, first:N, end:N or random:N, N a number "
                 "of rows from 1 on or a percentage such as 10%, at most 100%"
@@ -58,7 +61,7 @@ class Sample:
             DataError: If there are not so many.
         """
         end, _, amount = self.text.partition(":")
-        number = math.ceil(float(amount[:-1]) * total / 100) if amount.endswith("%") else int(amount)
+        number = math.ceil(Fraction(amount[:-1]) * total / 100) if amount.endswith("%") else int(amount)
         if number > total:
             raise DataError(f"sampling_strategy is {self.text!r}, but there are {total} rows; expected all")
         taken = np.zeros(total, dtype=bool)

@@ -147,7 +147,7 @@ class VLMPolicy(Retyped, _StockModel):
 
     @property
     def placeholder_ids(self) -> tuple[int, ...]:
-        """Ids of image and video placeholders, which `generate` never samples."""
+        """Ids of image and video placeholders and of other parts of images; `generate` samples none."""
         return self.processing_class.state.never_sampled
 
     def sharing_report(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from transformers import PreTrainedConfig, ProcessorMixin
 from .._retype import retype
 from ..errors import UnsupportedModelError
 from ..families import VLMFamily
-from ..families.derive_inputs import VIDEO_FEATURES, image_token_id, prompt
+from ..families.derive_inputs import VIDEO_FEATURES, image_token_id, prompt, token_types
 from .images.store import ImageStore, default_store
 from .native_call import images_kwargs_asked
 from .state import ProcessingState
@@ -42,6 +42,7 @@ def make_processing_class(
         image_token,
         getattr(config, "video_token_id", None),
         None if video_token is None else tokenizer.get_vocab().get(video_token),
+        *_of_images(processor, family, len(tokenizer)),
     }
     one_image = prompt(processor, 1)
     with torch.device("cpu"):  # processors compute, also while a caller builds a model on "meta"
@@ -74,6 +75,18 @@ def make_processing_class(
         no_videos=no_videos,
     )
     return processing
+
+
+def _of_images(processor: Any, family: VLMFamily, vocabulary: int) -> set[int]:
+    """Ids that the processor's token types take for parts of images or videos, as those of its marks.
+
+    Molmo 2 would let such a token see its neighbours in both directions, and ERNIE 4.5 VL give it to the
+    experts of images, in a forward on the answer and not while it is sampled.
+    """
+    ids = torch.arange(vocabulary)[None]
+    names = () if family.prefix_attention else family.token_types  # those tell prompts from answers
+    kinds = [token_types(processor, name, ids) for name in names]
+    return {token for each in kinds for token in ids[(each == 1) | (each == 2)].tolist()}
 
 
 def _no_videos(processor: Any, family: VLMFamily, whole: bool) -> str:

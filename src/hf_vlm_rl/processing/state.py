@@ -31,7 +31,7 @@ class ProcessingState:
         placeholder_id: The id of one image feature (`config.image_token_id`).
         placeholder_texts: Strings that no user text may contain.
         ordinary_ids: Ids that tickets inside ids may use.
-        never_sampled: Ids of image and video placeholders.
+        never_sampled: Ids of image and video placeholders, and of what else is part of an image.
         placeholder: The string that the chat template writes for one image.
         one_image: The text of a prompt with one image.
         whole: True if the native `__call__` never calls `_process_images`, so that it must run as a unit.

@@ -46,9 +46,16 @@ class Reward(ABC):
             ColumnError: If a column is missing or holds something else than expected.
         """
 
-    def read(self, columns: Mapping[str, Any], name: str, rows: int, reader: Callable) -> list:
+    def read(
+        self,
+        columns: Mapping[str, Any],
+        name: str,
+        rows: int,
+        reader: Callable,
+        targets: Sequence | None = None,
+    ) -> list:
         """A checked column; see `columns.read_column`."""
-        return read_column(columns, name, rows, reader, self.__name__)
+        return read_column(columns, name, rows, reader, self.__name__, targets)
 
 
 @dataclass(frozen=True, kw_only=True)

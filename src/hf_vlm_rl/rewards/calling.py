@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..errors import RewardError
+from ..errors import ColumnError, RewardError
 
 RESERVED = ("prompts", "completions", "completion_ids")
 
@@ -63,6 +63,8 @@ def call(function: Callable, name: str, arguments: Mapping[str, list]) -> list[f
         rewards = function(**arguments)
     except RewardError:  # a judge's, which is not asked about each row again
         raise
+    except ColumnError as error:  # which names its row
+        raise RewardError(f"The reward function {name!r} raised ColumnError: {error}") from error
     except Exception as error:
         raise RewardError(_which_row(function, name, arguments, error)) from error
     length = len(arguments["completions"])

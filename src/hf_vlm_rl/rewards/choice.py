@@ -35,8 +35,10 @@ class ChoiceReward(AnswerReward):
 
     choices: Sequence[str]
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    # First word -> all words of a name -> its choice.
-    _names: dict[tuple, dict[tuple, str]] = field(init=False, repr=False, compare=False, default_factory=dict)
+    # First word -> all words of a name -> its choice, and whether the name itself denies something.
+    _names: dict[tuple, dict[tuple, tuple[str, bool]]] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         choices = [self.choices] if isinstance(self.choices, str) else list(self.choices)
@@ -54,16 +56,16 @@ class ChoiceReward(AnswerReward):
         if not key:
             raise ValueError(f"The name {name!r} has no letters or digits. Give the choice another name.")
         known = self._names.setdefault(key[:1], {})
-        if known.setdefault(key, choice) != choice:
+        if known.setdefault(key, (choice, bool(NEGATION.search(name))))[0] != choice:
             raise ValueError(
-                f"{name!r} names both {known[key]!r} and {choice!r}: case, accents and punctuation do not "
+                f"{name!r} names both {known[key][0]!r} and {choice!r}: case, accents and punctuation do not "
                 "count. Drop one, or make one an alias of the other."
             )
 
     def target(self, value: Any) -> str:
         """The right choice."""
         key = tuple(words(as_text(value)))
-        choice = self._names.get(key[:1], {}).get(key)
+        choice, _ = self._names.get(key[:1], {}).get(key, (None, False))
         if choice is None:
             near = difflib.get_close_matches(str(value), list(self.choices), n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -75,17 +77,20 @@ class ChoiceReward(AnswerReward):
         named = self._named(answer)
         if len(named) != 1:
             return None
-        (choice,) = named
-        return choice if NEGATION.search(choice) or named == self._named(asserted(answer)) else None
+        ((choice, denies),) = named.items()
+        return choice if denies or choice in self._named(asserted(answer)) else None
 
-    def _named(self, text: str) -> set[str]:
-        spoken, named, position = tuple(words(text)), set(), 0
+    def _named(self, text: str) -> dict[str, bool]:
+        """The choices that a text names, and whether one of their names in it denies something."""
+        spoken, position = tuple(words(text)), 0
+        named: dict[str, bool] = {}
         while position < len(spoken):
             names = self._names.get(spoken[position : position + 1], {})
             fits = [name for name in names if spoken[position : position + len(name)] == name]
             longest = max(fits, key=len, default=None)
             if longest is not None:
-                named.add(names[longest])
+                choice, denies = names[longest]
+                named[choice] = named.get(choice, False) or denies
             position += len(longest or (1,))
         return named
 
@@ -143,8 +148,9 @@ _MARKED = regex.compile(
 )
 # An answer that begins with an option; what follows is its text.
 _OPTION = regex.compile(r"\(?[A-Za-z][.:)](?=\s)")
-# "A" and "I" before a word are words themselves.
-_ALONE = regex.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!\s(?!or\b|and\b)[a-z])){_END}")
+# "A" and "I" before a word are words themselves, also before a name ("A Nike shoe").
+_WORD = r"\s(?!(?i:or|and)\b)(?:[a-z]|\p{Latin}{2})"
+_ALONE = regex.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!{_WORD})){_END}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +183,7 @@ class MultipleChoiceReward(AnswerReward):
         letters = super().targets(columns, rows)
         options: list = [()] * rows
         if self.options is not None:
-            options = self.read(columns, self.options, rows, as_texts)
+            options = self.read(columns, self.options, rows, as_texts, letters)
         return [None if None in pair else pair for pair in zip(letters, options, strict=True)]
 
     def parse_answer(self, answer: str) -> tuple[str | None, tuple[str, ...]] | None:

@@ -3,7 +3,7 @@
 import json
 import math
 import numbers
-from collections.abc import Callable, Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 from ..errors import ColumnError
@@ -13,11 +13,18 @@ from ..processing.images.reference import column_images
 IMAGES = ("images", "image")
 
 
-def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callable, reward: str) -> list:
+def read_column(
+    columns: Mapping[str, Any],
+    name: str,
+    rows: int,
+    reader: Callable,
+    reward: str,
+    targets: Sequence | None = None,
+) -> list:
     """One value per row, as `reader` gives it; None where the column has None: the reward skips the row.
 
     The reader turns a value into what the reward compares with, or raises ValueError with what it expected.
-    It is not called for None.
+    It is not called for None, nor for rows whose target is None: of another task, they may hold anything.
 
     Raises:
         ColumnError: If the column is missing, of another length, or `reader` refuses a value.
@@ -40,7 +47,8 @@ def read_column(columns: Mapping[str, Any], name: str, rows: int, reader: Callab
     read = []
     for row, value in enumerate(values):
         try:
-            read.append(None if value is None else reader(value))
+            skipped = value is None or (targets is not None and targets[row] is None)
+            read.append(None if skipped else reader(value))
         except ValueError as error:
             raise ColumnError(
                 f"{reward}: row {row} of the column {name!r} is {value!r:.200}. Expected {error}. Fix the "
@@ -66,19 +74,22 @@ def as_texts(value: Any) -> tuple[str, ...]:
 
 def as_number(value: Any) -> float:
     """A finite number."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise ValueError("a finite number")
-    return float(value)
+    try:
+        if not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value):
+            return float(value)
+    except OverflowError:  # an integer beyond all floats
+        pass
+    raise ValueError("a finite number")
 
 
-def _as_list(value: Any) -> Any:
+def listed(value: Any) -> Any:
     """An array of numpy, torch or others, as datasets give it in those formats, as a list."""
     return value.tolist() if hasattr(value, "tolist") else value
 
 
 def as_ids(value: Any) -> list:
     """Token ids."""
-    value = _as_list(value)
+    value = listed(value)
     if not isinstance(value, list | tuple):
         raise ValueError("a list of token ids, as trainers pass it")
     return list(value)
@@ -88,7 +99,7 @@ def as_box(value: Any) -> tuple[float, float, float, float]:
     """`[x1, y1, x2, y2]` with x1 < x2 and y1 < y2; or the same as text, which VLM-R1's files have."""
     expected = ValueError("a box [x1, y1, x2, y2] of finite numbers with x1 < x2 and y1 < y2")
     try:
-        box = json.loads(value) if isinstance(value, str) else _as_list(value)
+        box = json.loads(value) if isinstance(value, str) else listed(value)
         x1, y1, x2, y2 = map(as_number, box if isinstance(box, list | tuple) else ())
     except (ValueError, RecursionError):
         raise expected from None
@@ -99,7 +110,7 @@ def as_box(value: Any) -> tuple[float, float, float, float]:
 
 def as_boxes(value: Any) -> list[tuple[float, float, float, float]]:
     """A list of boxes, maybe empty."""
-    value = _as_list(value)
+    value = listed(value)
     if not isinstance(value, list | tuple):
         raise ValueError("a list of boxes [x1, y1, x2, y2]")
     return [as_box(box) for box in value]

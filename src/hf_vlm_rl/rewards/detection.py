@@ -63,7 +63,9 @@ class DetectionReward(BoxReward):
         boxes = super().targets(columns, rows)
         labels: list = [()] * rows
         if self.labels is not None:
-            labels = self.read(columns, self.labels, rows, lambda value: as_texts(value) if value else ())
+            labels = self.read(
+                columns, self.labels, rows, lambda value: as_texts(value) if value else (), boxes
+            )
             for row, (right, names) in enumerate(zip(boxes, labels, strict=True)):
                 if None not in (right, names) and len(right) != len(names):
                     raise ColumnError(

@@ -56,7 +56,7 @@ class BoxReward(AnswerReward):
         """
         if self.coordinates is None:
             return [()] * len(boxes)
-        sizes = image_sizes(columns, len(boxes), self.__name__)
+        sizes = image_sizes(columns, boxes, self.__name__)
         for row, (right, size) in enumerate(zip(boxes, sizes, strict=True)):
             if size is None:
                 continue

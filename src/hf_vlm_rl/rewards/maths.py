@@ -40,7 +40,8 @@ class MathReward(AnswerReward):
     def parse_for(self, text: str, target: str) -> str | None:
         """The answer, also where it is no mathematics if it is written like the right one."""
         answer = _unboxed(extract_answer(text, self.tag))
-        return answer if answer and _plain(answer) == _plain(_unboxed(target)) else self.parse(text)
+        plain = _plain(answer)
+        return answer if plain and plain == _plain(_unboxed(target)) else self.parse(text)
 
     def score(self, parsed: str, target: str) -> float:
         """1 or 0."""

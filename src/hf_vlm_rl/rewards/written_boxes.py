@@ -1,7 +1,7 @@
 """Boxes in what a model wrote, in the syntaxes of the families, and the sizes of their images."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ from ..errors import ColumnError, ImageError
 from ..families.box_coordinates import BoxCoordinates
 from ..processing.images.reference import as_list
 from ..processing.images.size import image_size
-from .columns import read_column
+from .columns import as_number, listed, read_column
 from .completions import strip_fence
 
 # More is no answer.
@@ -99,15 +99,17 @@ def in_pixels(
     return [x1, y1, x2, y2] if x1 < x2 and y1 < y2 else None
 
 
-def image_sizes(columns: Mapping[str, Any], rows: int, reward: str) -> list[tuple[int, int] | None]:
+def image_sizes(columns: Mapping[str, Any], targets: Sequence, reward: str) -> list[tuple[int, int] | None]:
     """(width, height) per row, in pixels: from `image_size`, `width` and `height`, `image` or `images`.
+
+    Rows whose target is None have none.
 
     Raises:
         ColumnError: If none of these columns is there, or a row has no size in it.
     """
 
     def read(name: str, reader: Callable) -> list:
-        return read_column(columns, name, rows, reader, reward)
+        return read_column(columns, name, len(targets), reader, reward, targets)
 
     if "image_size" in columns:
         return read("image_size", _as_size)
@@ -124,12 +126,14 @@ def image_sizes(columns: Mapping[str, Any], rows: int, reward: str) -> list[tupl
 
 
 def _as_side(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 1 or value != int(value):
+    number = as_number(value)
+    if number < 1 or number != int(number):
         raise ValueError("a number of pixels, 1 or more")
-    return int(value)
+    return int(number)
 
 
 def _as_size(value: Any) -> tuple[int, int]:
+    value = listed(value)
     if not isinstance(value, list | tuple) or len(value) != 2:
         raise ValueError("(width, height) in pixels")
     return _as_side(value[0]), _as_side(value[1])

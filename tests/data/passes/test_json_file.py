@@ -59,6 +59,7 @@ def test_values_of_a_list_are_named_by_their_index(tmp_path, mark):
         ('[{"a": 1}, {"a": "2', "index 1.*Unterminated string"),
         ('[{"a": 1},]', "index 1.*comma before"),
         ('[{"a": 1}]\n[]', "index 1.*follows the list"),
+        (f'[{{"a": 1}}, {{"a": {"7" * 5000}}}]', "index 1.*4300 digits"),
     ],
 )
 @pytest.mark.parametrize("chunk", [3, 1 << 20])

@@ -47,6 +47,8 @@ class ImageRoot:
             if isinstance(image, PIL.Image.Image):
                 return Image().encode_example(image)
             reference = parse(value)
+            if isinstance(value, Mapping) and "://" in (reference["path"] or ""):
+                return reference  # a file of the Hub or in an archive, which `datasets` opens
         except ImageError as error:
             raise DataError(str(error)) from error
         path = reference["path"]

@@ -180,9 +180,9 @@ def _value(window: str, at: int, number: int) -> tuple[Any, int, int]:
         return None, at, at
     try:
         value, end = _DECODER.raw_decode(window, at)
-    except RecursionError as error:
-        raise _Broken(str(error), False) from None
     except json.JSONDecodeError as error:
         cut = error.msg.startswith("Unterminated string") or error.pos > len(window) - 16
         raise _Broken(f"{error.msg}, {error.pos - at} characters into the value", cut) from None
+    except (RecursionError, ValueError) as error:  # ValueError: an integer of more than 4,300 digits
+        raise _Broken(str(error), False) from None
     return value, at, end

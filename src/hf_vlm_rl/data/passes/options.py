@@ -101,7 +101,7 @@ class Options:
         """A field's value, as JSON if `strings` names the field and it is no string."""
         if name not in self.strings or value is None or isinstance(value, str):
             return value
-        return json.dumps(value, ensure_ascii=False)
+        return json.dumps(value, ensure_ascii=False, default=str)  # a date of parquet, say
 
 
 def column_names(names: Any, option: str) -> tuple[str, ...]:

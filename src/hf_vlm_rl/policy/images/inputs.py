@@ -3,7 +3,7 @@
 Shapes: B rows, T tokens, N images (over all rows, in row order), H the decoder's hidden size.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
@@ -67,7 +67,7 @@ def resolve(backbone: Any, kwargs: dict[str, Any]) -> tuple[dict[str, Any], Rows
         kwargs |= model_inputs(backbone, kwargs["input_ids"], rows, kwargs, sharded)
     elif kwargs.get("pixel_values") is not None:
         _see_native_pixels(backbone)
-    elif _wants_types(backbone) and cached_tokens(kwargs):
+    elif backbone.training and _wants_types(backbone, kwargs) and cached_tokens(kwargs):
         # A decoding step in training mode: its tokens are text.
         text = torch.zeros_like(kwargs["input_ids"])
         kwargs |= {name: text for name in backbone.family.token_types if kwargs.get(name) is None}
@@ -82,11 +82,14 @@ def _see_native_pixels(backbone: Any) -> None:
         logger.warning_once(PROCESSING_CLASS_FORGOTTEN.format(model=type(backbone).__name__))
 
 
-def _wants_types(backbone: Any) -> bool:
-    """Whether a backbone may ask for token types of text, too: some do in training mode."""
-    family = backbone.family
+def _wants_types(backbone: Any, kwargs: Mapping[str, Any]) -> bool:
+    """Whether token types of text may matter: some ask for them in training mode, and some make other masks.
+
+    Without types, Molmo2 makes no mask of a row without padding, and then reads one from its positions.
+    """
+    family, positions = backbone.family, kwargs.get("position_ids")
     asks = bool(family.token_types) and not family.grids and not family.prefix_attention
-    return backbone.training and asks
+    return asks and (backbone.training or positions is not None)
 
 
 def model_inputs(
@@ -122,8 +125,7 @@ def model_inputs(
         if written and _counts_tokens(kwargs.get("position_ids"), kwargs.get("attention_mask")):
             # The trainer has counted tokens as for text; without positions, the backbone counts in 3D.
             inputs["position_ids"] = None
-    # Some backbones want types of every batch that they train on.
-    if tickets or _wants_types(backbone):
+    if tickets or _wants_types(backbone, kwargs):
         for name in family.token_types:
             masked = kwargs.get("attention_mask") is not None
             rows.types[name] = _token_types(backbone, name, rows, masked)

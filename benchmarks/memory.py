@@ -15,8 +15,10 @@ from typing import Any
 
 import torch
 
-from hf_vlm_rl.plan import Checkpoint, Run, Settings, estimate
+from hf_vlm_rl.loading.checkpoint import Checkpoint
 from hf_vlm_rl.plan.dry import LiveBytes
+from hf_vlm_rl.plan.memory import estimate
+from hf_vlm_rl.plan.settings import Run, Settings
 from tests.tiny import recipe
 
 from .models import TILING, _stretch, image, pair

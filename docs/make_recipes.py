@@ -29,14 +29,14 @@ SMALL = {"bf16": "with bfloat16", "fp32": "without (T4)"}
 def _checkpoint(name: str, tiles: int):
     from benchmarks.models import sized
     from benchmarks.sizes import SIZES
-    from hf_vlm_rl.plan import Checkpoint
+    from hf_vlm_rl.loading.checkpoint import Checkpoint
 
     return Checkpoint(name, *sized(SIZES[name], tiles))
 
 
 @functools.cache
 def _needed(name: str, tiles: int, run, settings):
-    from hf_vlm_rl.plan import estimate
+    from hf_vlm_rl.plan.memory import estimate
 
     return estimate(_checkpoint(name, tiles), run, settings)
 
@@ -50,7 +50,7 @@ def cell(
     precisions: Sequence[str] | None = None,
 ) -> str:
     """The settings that fit a GPU, as `hf-vlm-rl plan` finds them."""
-    from hf_vlm_rl.plan import Run, candidates
+    from hf_vlm_rl.plan.settings import Run, candidates
 
     run = Run(image=image, completion=completion)
     for settings in candidates(run, precisions):

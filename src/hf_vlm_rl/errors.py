@@ -1,15 +1,5 @@
 """The errors users see. Each inherits the standard exception a caller would already catch.
 
-- `CheckpointError`: files of a checkpoint are missing, damaged or do not fit its config.
-- `ColumnError`: a dataset column that a reward reads is missing or holds something else.
-- `DataError`: a file of rows, or one row of it, cannot be used; it names file and line.
-- `ImageError`: an image cannot be used, or images and placeholders do not match.
-- `PushError`: the Hub refused an upload or could not be reached; the local files are complete.
-- `RewardError`: a reward function failed, or returned something that is no reward.
-- `SelfCheckError`: a model without a tested family computes something else than the stock model.
-- `TicketError`: a ticket is damaged, or the store has no image for it.
-- `UnsupportedModelError`: it is no model that can be made a policy.
-
 Every message says what was given, what was expected and how to fix it, and names the row.
 """
 

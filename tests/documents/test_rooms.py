@@ -29,7 +29,7 @@ LAZY = [name for name in PACKAGES if "loaded_on_use" in ast.dump(modules()[name]
 MOST_LINES, MEDIAN_LINES = 400, 150
 
 # Lines that a room may have. Who needs more takes something away first; what an issue adds, it adds here.
-BUDGETS = {".": 33_856, "policy": 5_982, "policy/sharing": 1_500, "front": 1_322}
+BUDGETS = {".": 33_844, "policy": 5_982, "policy/sharing": 1_500, "front": 1_322}
 
 
 def test_every_room_has_a_place_in_the_order():
@@ -96,7 +96,7 @@ def test_a_room_keeps_to_its_budget(folder, most):
 def test_imports_are_found_wherever_they_stand():
     """In a function, and in a branch for type checkers."""
     found = set(map(str, arrows()))
-    assert {"cli/convert -> loading/internvl_chat/convert", "plan/__init__ -> loading/checkpoint"} <= found
+    assert {"cli/convert -> loading/internvl_chat/convert", "cli/plan -> loading/checkpoint"} <= found
     assert "__init__ -> processing/tokenizer" in found
 
 

@@ -10,7 +10,7 @@ from PIL import Image
 from trl import GRPOConfig, GRPOTrainer
 
 from hf_vlm_rl import AutoVLMPolicy
-from hf_vlm_rl.plan import Checkpoint
+from hf_vlm_rl.loading.checkpoint import Checkpoint
 from hf_vlm_rl.plan.dry import LiveBytes
 from tests.tiny import recipe
 

@@ -9,8 +9,8 @@ from trl import GRPOConfig
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.cli import commands as cli
-from hf_vlm_rl.plan import Run, Settings, candidates
 from hf_vlm_rl.plan.report import paste
+from hf_vlm_rl.plan.settings import Run, Settings, candidates
 from tests.loading.internvl_chat.originals import write_original
 from tests.mixtures import DECODERS, MIXTURES
 

@@ -10,7 +10,8 @@ from torch.utils._pytree import tree_leaves
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.families.tiny import FAMILIES
-from hf_vlm_rl.plan import Run, Settings, estimate
+from hf_vlm_rl.plan.memory import estimate
+from hf_vlm_rl.plan.settings import Run, Settings
 from hf_vlm_rl.plan.step import make_prompt
 from hf_vlm_rl.plan.weights import four_bit_bytes, optimizer_bytes, weight_bytes
 from tests.tiny import recipe

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hf_vlm_rl.plan import Run, Settings, estimate
+from hf_vlm_rl.plan.memory import estimate
+from hf_vlm_rl.plan.settings import Run, Settings
 
 WITHIN = 0.15
 

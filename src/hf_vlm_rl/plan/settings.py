@@ -40,18 +40,6 @@ class Run:
     sharding: Literal["ddp", "zero3"] = "ddp"
     sharing: bool = True
 
-    def __post_init__(self) -> None:
-        least = {"images": 0, "text": 0, "completion": 1, "group": 2, "gpus": 1}
-        for name, smallest in least.items():
-            if getattr(self, name) < smallest:
-                raise ValueError(f"Got {name}={getattr(self, name)}. Expected at least {smallest}.")
-        if min(self.image) < 1:
-            raise ValueError(
-                f"Got an image of {self.image[0]}x{self.image[1]} pixels. Expected at least 1x1."
-            )
-        if self.vision and self.rank is not None:
-            raise ValueError("Got vision=True with LoRA. Adapt the tower by target='all', or take rank=None.")
-
 
 @dataclass(frozen=True)
 class Settings:

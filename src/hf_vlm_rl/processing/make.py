@@ -83,7 +83,7 @@ def _of_images(processor: Any, family: VLMFamily, vocabulary: int) -> set[int]:
     Molmo 2 would let such a token see its neighbours in both directions, and ERNIE 4.5 VL give it to the
     experts of images, in a forward on the answer and not while it is sampled.
     """
-    ids = torch.arange(vocabulary)[None]
+    ids = torch.arange(vocabulary, device="cpu")[None]  # also while a caller builds a model on "meta"
     names = () if family.prefix_attention else family.token_types  # those tell prompts from answers
     kinds = [token_types(processor, name, ids) for name in names]
     return {token for each in kinds for token in ids[(each == 1) | (each == 2)].tolist()}

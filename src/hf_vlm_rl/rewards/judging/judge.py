@@ -178,7 +178,7 @@ class ImageJudge(Reward):
             asked = {"name": "verdict", "strict": True, "schema": schema(self.value, self.values)}
             body["response_format"] = {"type": "json_schema", "json_schema": asked}
         read = partial(read_verdict, name=self.value, values=self.values)
-        return Ask(server, self.url, body, read, cache, self.concurrency, self.usage)
+        return Ask(server, self.url, body, read, cache, asyncio.Semaphore(self.concurrency), self.usage)
 
     def _tell(self, scores: Sequence[Score], columns: Mapping[str, Any], cached: int) -> None:
         """Log failures; raise where nobody could learn from what is left."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .judge import Ask, ImageJudge
-from .questions import REFERENCE, Question, document, instructions
+from .questions import INSTRUCTIONS, REFERENCE, Question, document
 from .rows import JudgedRow
 from .usage import NoVerdictError
 
@@ -81,7 +81,9 @@ class PairJudge(ImageJudge):
     def _question(self, a: JudgedRow, b: JudgedRow) -> Question:
         fields = f"`answer_A` and `answer_B` are the answers{REFERENCE if a.reference else ''}"
         reply = '{"reason": one or two sentences, "better": "A", "B" or "tie"}'
-        text = instructions("You compare answers of other models.", fields, self.criteria, reply)
+        text = INSTRUCTIONS.format(
+            task="You compare answers of other models.", fields=fields, criteria=self.criteria, reply=reply
+        )
         shown = document(a.shown(answer_A=a.completion, answer_B=b.completion))
         return Question(text, shown, a.pictures)
 

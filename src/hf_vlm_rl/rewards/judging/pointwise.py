@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from .judge import Ask, ImageJudge
-from .questions import REFERENCE, Question, document, instructions
+from .questions import INSTRUCTIONS, REFERENCE, Question, document
 from .rows import JudgedRow
 from .usage import NoVerdictError
 
@@ -58,6 +58,8 @@ class ScoreJudge(ImageJudge):
         fields = f"`answer` is the answer{REFERENCE if row.reference else ''}"
         score = f"a whole number from {self.low} (worst) to {self.high} (best)"
         reply = f'{{"reason": one or two sentences, "score": {score}}}'
-        text = instructions("You score the answer of another model.", fields, self.criteria, reply)
+        text = INSTRUCTIONS.format(
+            task="You score the answer of another model.", fields=fields, criteria=self.criteria, reply=reply
+        )
         shown = document(row.shown(answer=row.completion))
         return Question(text, shown, row.pictures)

@@ -149,6 +149,11 @@ def test_a_file_of_another_kind_is_refused_before_the_model_is_loaded(tmp_path, 
     [
         (["--rewards", "iou_reward"], "Got no dataset. --rewards needs one"),
         (["rows.jsonl", "--rewards", "iou_reward", "--force-simple"], "Got --force-simple or"),
+        (["rows.jsonl", "--rewards", "iou_reward", "--temperature", "1e-9"], "Expected 0.01 to 100"),
+        (
+            ["rows.jsonl", "--rewards", "iou_reward", "--before", "base/result.json", "--out", "base/"],
+            "Got --before and --out of one file",
+        ),
         (["rows.jsonl", "--rewards", "iou_reward", "--lmms-folder", "x"], "or --lmms-folder without --lmms"),
         (["rows.jsonl", "--lmms", "ai2d"], "Got dataset with --lmms"),
         (["--lmms", "ai2d", "--temperature", "1", "--drop", "id"], "Got drop, temperature with --lmms"),

@@ -26,6 +26,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "rows.jsonl").write_text('{"prompt": "Hello.", "answer": "hello"}\n')
     (tmp_path / "deep.jsonl").write_text(f'{{"prompt": {"[" * 5000 + "]" * 5000}}}\n')
     (tmp_path / "mixed.yaml").write_text("datasets: [{json_path: rows.jsonl, image_folder: [1]}]")
+    (tmp_path / "listed").mkdir()
+    (tmp_path / "listed" / "config.json").write_text("[]")
     (tmp_path / "saved").mkdir()
     for name in ("dataset_info.json", "state.json"):
         (tmp_path / "saved" / name).write_text("{}")
@@ -34,6 +36,11 @@ def folder(tmp_path, monkeypatch):
 
 BAD_INPUT = {
     "no such model": (["check", "no/model"], "hf-vlm-rl check no/model: "),
+    "a config that is no object": (["check", "listed"], "config.json of 'listed' is a list"),
+    "no store to serve": (
+        ["vllm-front", "empty", "--server", "http://gpu:8000", "--store", "gone"],
+        "Got --store gone",
+    ),
     "no such directory": (["check", "./gone"], "'./gone' is not there. Expected a directory, or a Hub id"),
     "a file for a model": (["check", "./notes.txt"], "'./notes.txt' is a file. Expected a directory"),
     "no model in a folder": (["check", "empty"], "'empty' has no config.json. Expected a directory"),
@@ -131,10 +138,25 @@ def test_help_needs_no_torch():
 
 
 def test_a_script_that_trl_does_not_have_ends_with_the_list_of_those_it_has():
-    with pytest.raises(SystemExit) as stopped:
-        main(["trl", "grpoo"])
-    # Python prints a text to stderr and ends with 1.
-    assert re.search(r"Got 'grpoo'\. The installed TRL has .*\bdpo, .*\bgrpo, ", stopped.value.code)
+    for name in ("grpoo", "grpo.py", "examples/grpo_vqa.py", ""):
+        with pytest.raises(SystemExit) as stopped:
+            main(["trl", name])
+        # Python prints a text to stderr and ends with 1.
+        assert re.search(r"\. The installed TRL has .*\bdpo, .*\bgrpo, ", stopped.value.code)
+
+
+def test_a_reader_that_has_enough_and_an_interrupt_end_without_a_traceback(monkeypatch, capsys):
+    shut = f"{sys.executable} -u -m hf_vlm_rl.cli env | head -n 1 >/dev/null; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", shut], capture_output=True, text=True, check=True)
+    assert (done.stdout, "Traceback" in done.stderr) == ("0\n", False)
+
+    def interrupted(_):
+        """What `--help` says."""
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hf_vlm_rl.cli.env.run", interrupted)
+    assert main(["env"]) == 130
+    assert capsys.readouterr().err == "hf-vlm-rl env: interrupted\n"
 
 
 def test_a_process_ends_with_the_status(folder):

@@ -201,3 +201,31 @@ def test_an_unknown_split_is_told(photos, tmp_path):
     path = written("saved", questions(ANSWERS["number"]), tmp_path, photos)
     with pytest.raises(DataError, match=r"no split 'tset'. Expected one of \['test', 'train'\]"):
         load_any(path, split="tset")
+
+
+def test_a_csv_keeps_what_is_written(tmp_path):
+    (tmp_path / "rows.csv").write_text(
+        "question,answer,number,share,mixed,flag\nA?,007,3,0.5,3,True\nB?,NA,,1.5,2.5,False\nC?,1.50,-4,2.0,,True\n"
+    )
+    rows = load_any(tmp_path / "rows.csv", strings=["number"])
+    assert rows["answer"][:] == ["007", "NA", "1.50"]
+    assert rows["number"][:] == ["3", None, "-4"]
+    assert rows["share"][:] == [0.5, 1.5, 2.0]
+    assert rows["mixed"][:] == [3.0, 2.5, None]
+    assert rows["flag"][:] == [True, False, True]
+
+
+def test_a_tar_whose_texts_or_names_are_no_unicode_is_named_and_skipped(tmp_path):
+    turns = json.dumps([{"from": "human", "value": "A?"}, {"from": "gpt", "value": "x"}])
+    with tarfile.open(tmp_path / "rows.tar", "w") as archive:
+        for name, text in (
+            ("good.json", turns),
+            ("bad.json", turns.replace("A?", "\\ud83d")),
+            ("\udcff.json", turns),
+        ):
+            member = tarfile.TarInfo(name)
+            member.size = len(text)
+            archive.addfile(member, io.BytesIO(text.encode()))
+    with pytest.raises(DataError, match=r"sample 'bad'.*surrogate"):
+        load_any(tmp_path / "rows.tar")
+    assert load_any(tmp_path / "rows.tar", on_error="skip")["answer"][:] == ["x"]

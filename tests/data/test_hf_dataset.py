@@ -113,6 +113,21 @@ def test_classes_are_answered_by_name():
     assert from_dataset(dataset, prompt="q", answer="label", keep=["label"])["label"] == [1, 0, -1]
 
 
+def test_templates_that_cannot_be_filled_are_rows_of_their_own(caplog):
+    dataset = Dataset.from_dict({"q": ["A?", None, "B?"], "options": [["x", "y"], ["x", "y"], ["x"]]})
+    asked = {"prompt": "Question: {q}", "answer": "{options[1]}"}
+    with pytest.raises(DataError, match="row 1"):
+        from_dataset(dataset, **asked)
+    with pytest.raises(DataError, match=r"row 1: the template '\{options\[1\]\}' cannot be filled"):
+        from_dataset(dataset.select([0, 2]), **asked)
+    assert from_dataset(dataset, on_error="skip", **asked)["answer"][:] == ["y"]
+    assert from_dataset(dataset.add_column("p", ["?"] * 3), prompt="p", answer="{q}")["answer"][:] == [
+        "A?",
+        None,
+        "B?",
+    ]
+
+
 def test_stored_images_are_copied_without_being_decoded():
     bad = Dataset.from_dict({"q": ["A"], "picture": [{"bytes": b"no image", "path": None}]}).cast_column(
         "picture", Image()

@@ -1,5 +1,7 @@
 """A folder per class becomes one row per image."""
 
+from pathlib import Path
+
 import pytest
 
 from hf_vlm_rl.data import load_image_folder
@@ -42,6 +44,14 @@ def test_the_prompt_can_list_the_classes(root):
         load_image_folder(root, "{choices}?", choices=["cats"])
     with pytest.raises(ValueError, match="Got choices='cats, cups'"):
         load_image_folder(root, "{choices}?", choices="cats, cups")
+
+
+def test_a_name_that_is_no_unicode_is_named_and_skipped(root):
+    first = next((Path(root) / "cats").iterdir())
+    first.rename(first.with_name("\udcff.png"))
+    with pytest.raises(DataError, match="is no UTF-8; rename the file"):
+        load_image_folder(root, "What?")
+    assert len(load_image_folder(root, "What?", on_error="skip")) == 2
 
 
 @pytest.mark.parametrize("field", ["{choice}", "{classes}", "{0}"])

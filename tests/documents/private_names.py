@@ -228,7 +228,9 @@ def trainers_say_which_columns_they_read() -> None:
             if self._signature_columns is None:
                 self._signature_columns = ["prompt"]
 
-    trainer = Reader(model=tiny(), args=TrainingArguments(output_dir="out", use_cpu=True, report_to="none"))
+    with tempfile.TemporaryDirectory() as folder:
+        args = TrainingArguments(output_dir=folder, use_cpu=True, report_to="none")
+        trainer = Reader(model=tiny(), args=args)
     assert trainer._signature_columns is None
     trainer._set_signature_columns_if_needed()
     assert trainer._signature_columns == ["prompt"]

@@ -57,6 +57,18 @@ def test_an_evaluation_says_what_grpo_starts_with(sampled, greedy):
         headroom(greedy, "short")
 
 
+@pytest.mark.parametrize(
+    ("groups", "k", "first", "best"),
+    [
+        ([(1.0, 0.0, None, 1.0)] * 3 + [(0.0, 0.0, None, 0.0)] * 3, 2, 1 / 3, 0.5),
+        ([RIGHT] * 3 + [(0.0, 0.0, None, 0.0)] * 7, 4, 1.0, 1.0),
+    ],
+)
+def test_both_shares_are_of_the_prompts_with_as_many_values(groups, k, first, best):
+    found = headroom(of(*groups, threshold=0.5))
+    assert (found.k, found.first, found.best) == (k, pytest.approx(first), pytest.approx(best))
+
+
 def test_a_reward_that_gives_no_value_is_named():
     with pytest.raises(ValueError, match="brand gave no completion a value"):
         headroom(of((None,) * 4, (None,) * 4, threshold=0.5))

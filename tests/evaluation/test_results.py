@@ -70,6 +70,26 @@ def test_a_file_that_is_no_result_is_refused(content, tmp_path):
         EvaluationResult.load(tmp_path / "result.json")
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda content: content["rewards"]["short"].update(threshold="a"),
+        lambda content: content["rewards"]["short"]["values"].pop(),
+        lambda content: content["rewards"]["short"]["values"][0].append("x"),
+        lambda content: content["rewards"]["short"]["values"][0].append([1]),
+        lambda content: content["settings"].clear(),
+    ],
+)
+def test_a_damaged_result_is_refused_when_it_is_read(greedy, damage, tmp_path):
+    path = tmp_path / "result.json"
+    greedy.save(path)
+    content = json.loads(path.read_text())
+    damage(content)
+    path.write_text(json.dumps(content))
+    with pytest.raises(ValueError, match=r"result.json cannot be read"):
+        EvaluationResult.load(path)
+
+
 def test_the_page_shows_what_a_model_wrote_as_text(tmp_path):
     result_of(rows=2, said=ATTACK, **{"<b>r": [1.0, None]}).save_html(tmp_path / "page.html")
     page = Tags((tmp_path / "page.html").read_text())

@@ -218,18 +218,6 @@ def test_a_peft_model_can_be_pushed_without_its_trainer(hub, trainer, tmp_path):
     assert ModelCard(files["README.md"].decode()).data.tags == ["lora", "conversational", "hf-vlm-rl"]
 
 
-def test_what_an_earlier_save_wrote_of_another_training_is_not_pushed_again(hub, trainer, tmp_path):
-    bench = Evaluation("Bench", "accuracy", 100, 0.5, dataset_id="org/bench", task_id="default")
-    save_adapter(trainer, tmp_path, card={"evaluations": [bench]})
-    own = tmp_path / ".eval_results" / "mine.yaml"
-    own.write_text("[]")
-    written = [".eval_results/org--bench.yaml", "assets/learning_curve.png", "training_args.json"]
-    assert all((tmp_path / name).is_file() for name in written)
-    save_adapter(trainer.model, tmp_path)
-    assert not any((tmp_path / name).exists() for name in written)
-    assert own.is_file()
-
-
 def test_a_mistake_in_the_card_does_not_cost_the_weights(push, hub, tmp_path):
     with pytest.raises(ValueError, match=r"Expected AdapterCardData or its fields: title, summary"):
         push(card={"sumary": "Misspelt."})

@@ -73,6 +73,8 @@ def test_bad_values_are_named(without_weights, capsys, given, message):
         ("--rank", "none", "expected a whole number from 1 on"),
         ("--image", "0x4", "expected width x height"),
         ("--target", "everything", "language+projector"),
+        ("--beta", "nan", "a number above 0"),
+        ("--beta", "-1", "a number above 0"),
     ],
 )
 def test_bad_values_of_a_flag_end_with_2_and_name_the_flag(without_weights, capsys, flag, value, expected):
@@ -84,7 +86,7 @@ def test_bad_values_of_a_flag_end_with_2_and_name_the_flag(without_weights, caps
     assert expected in message
 
 
-@pytest.mark.parametrize("size", ["much", "-3GB", "0"])
+@pytest.mark.parametrize("size", ["much", "-3GB", "0", "9" * 400 + "GB"])
 def test_a_size_that_is_none_is_refused(without_weights, capsys, size):
     with pytest.raises(SystemExit):
         cli.main(["plan", without_weights, f"--gpu={size}"])
@@ -121,3 +123,9 @@ def test_what_is_printed_runs(checkpoint, precision, tmp_path, monkeypatch):
     exec(text, names)
     assert names["args"].generation_batch_size == 4
     assert names["peft_config"].r == 16
+
+
+def test_a_full_training_is_pasted_with_its_tower_frozen():
+    settings = next(candidates(run := Run(rank=None)))
+    assert "policy.freeze(vision=True, projector=False)\n" in paste(settings, run)
+    assert "freeze" not in paste(settings, Run(rank=None, vision=True)) + paste(settings, Run())

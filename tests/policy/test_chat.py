@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from transformers import GenerationConfig
 
 from hf_vlm_rl import ImageError
 from hf_vlm_rl.families.tiny import FAMILIES
@@ -31,6 +32,17 @@ def test_a_question_with_an_image_is_answered_as_by_generate(family, policy_for)
     assert policy.chat(user("What is it?", CAT), **SHORT) == expected
     blocks = [{"type": "image"}, {"type": "text", "text": "What is it?"}]
     assert policy.chat([{"role": "user", "content": blocks}], [CAT], **SHORT) == expected
+
+
+def test_a_config_that_asks_for_several_answers_is_refused(policy_for):
+    policy = policy_for("internvl")
+    config = GenerationConfig(num_return_sequences=2, do_sample=True)
+    with pytest.raises(ValueError, match="one answer each"):
+        policy.chat(["Hello.", "You?"], generation_config=config)
+    assert policy.chat("Hello.", num_return_sequences=None, **SHORT) == policy.chat("Hello.", **SHORT)
+    policy.generation_config.num_return_sequences = 2
+    with pytest.raises(ValueError, match="one answer each"):
+        policy.chat(["Hello.", "You?"], **SHORT)
 
 
 @pytest.mark.parametrize("family", ["internvl", "qwen2_5_vl"])

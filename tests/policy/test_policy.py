@@ -2,13 +2,18 @@
 
 import copy
 import pickle
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 import torch
 from peft import get_peft_model
 from torch import nn
 
+from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.families.tiny import FAMILIES
+from tests.conformance.cases import one_image, tickets
 from tests.processing.prompts import CAT, user
 
 PROJECTED = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3", "idefics3")
@@ -124,6 +129,30 @@ def test_a_deep_copy_is_a_policy_with_weights_of_its_own(policy):
             parameter.add_(0.1)
     assert torch.equal(logits(policy, prompt), before)
     assert not torch.allclose(logits(twin, prompt), before)
+
+
+SHARES = """
+import sys, torch
+policy, batch = torch.load(sys.argv[1], weights_only=False)
+with torch.no_grad():
+    policy(**batch, use_cache=False)
+report = policy.sharing_report()
+assert report["not_shared"] == {} and report["tokens_computed"] < report["tokens"], report
+"""
+
+
+def test_a_policy_that_another_process_loads_shares_prompts(policy_for, tmp_path):
+    policy = policy_for("internvl")
+    policy.base_model.sharing.mode = True
+    batch = dict(tickets(policy.processing_class, [one_image(), one_image()]))
+    torch.save((policy, batch), tmp_path / "policy.pt")
+    subprocess.run([sys.executable, "-c", SHARES, str(tmp_path / "policy.pt")], check=True)
+
+
+@pytest.mark.parametrize("mode", [0, 1, 0.0, np.False_, "on", None])
+def test_modes_of_sharing_are_three(policy_for, mode):
+    with pytest.raises(ValueError, match="Expected 'auto', True or False"):
+        AutoVLMPolicy.from_pretrained(policy_for("internvl").name_or_path, sharing=mode)
 
 
 def test_a_pickled_policy_computes_the_same(policy):

@@ -1,5 +1,6 @@
 """What `encode_prompt` notes with a row, and what `pad` makes of it."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -62,6 +63,25 @@ def test_a_text_row_is_known_once_it_was_padded(processing_for, family):
     (read,) = read_rows(processing, ids, torch.ones_like(ids))
     assert read.completion_ids == [20, 21]
     assert read.note.columns == {"answer": "fine"}
+
+
+@pytest.mark.parametrize("form", ["image", "path", "dict", "array", "arrays", "tensor", "generator", "bytes"])
+def test_one_image_or_several_come_in_any_form(processing_for, tmp_path, form):
+    processing = processing_for("internvl")
+    CAT.save(tmp_path / "cat.png")
+    pixels = np.asarray(CAT)
+    forms = {
+        "image": CAT,
+        "path": str(tmp_path / "cat.png"),
+        "dict": {"path": str(tmp_path / "cat.png")},
+        "array": pixels,
+        "arrays": pixels[None],
+        "tensor": torch.tensor(pixels)[None],
+        "generator": (image for image in [CAT]),
+        "bytes": (tmp_path / "cat.png").read_bytes(),
+    }
+    expected = processing.encode_prompt(user("what?"), images=[CAT])
+    assert processing.encode_prompt(user("what?"), images=forms[form]) == expected
 
 
 def test_an_answer_without_the_thought_that_a_generation_prompt_opens(processing_for):

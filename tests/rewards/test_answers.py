@@ -1,6 +1,8 @@
 """Answers in words, letters and numbers: what is right, what is wrong, what is malformed."""
 
+import numpy as np
 import pytest
+import torch
 
 from hf_vlm_rl import ColumnError
 from hf_vlm_rl.rewards import (
@@ -9,6 +11,7 @@ from hf_vlm_rl.rewards import (
     MultipleChoiceReward,
     NumericReward,
     OCRReward,
+    count_reward,
     exact_match_reward,
     extract_answer,
     extract_tag,
@@ -173,6 +176,7 @@ def test_choices_are_checked_when_given_and_when_read():
         ("I THINK SO", None),
         ("A or maybe not", None),
         ("A 图片里的猫", "A"),
+        ("A\nThe image shows a cat.", "A"),
         ("the U.S.A.", None),
         ("", None),
     ],
@@ -191,9 +195,47 @@ def test_the_text_of_an_option_stands_for_its_letter():
     assert score(reward, "red", answer="A", options=options) == 0  # two options read like this
     assert score(reward, "blue", answer="B", options=options) == 0
     assert score(reward, "A Big House", answer="C", options=["cat", "dog", "A Big House"]) == 1
+    for right, said in (("A", 0.0), ("B", 1.0)):
+        assert score(reward, "Vitamin A", answer=right, options=["Vitamin C", "Vitamin A"]) == said
+        assert score(reward, "(B) Vitamin A", answer=right, options=["Vitamin C", "Vitamin A"]) == said
     # Rows of other tasks have no options.
     both = reward(["B", "B"], answer=["B", None], options=[options, []])
     assert both == [1.0, None]
+
+
+@pytest.mark.parametrize("letter", ["\u0410", "1", "", "AB"])  # the first is Cyrillic
+def test_a_letter_that_nobody_can_answer_is_refused(letter):
+    with pytest.raises(ColumnError, match="the letter of the right option"):
+        multiple_choice_reward(["A"], answer=[letter])
+    assert multiple_choice_reward(["b"], answer=["\uff22"]) == [1.0]
+
+
+def test_whole_numbers_of_a_column_of_floats_are_written_as_people_do():
+    assert exact_match_reward(["3", "3.0", "2.5"], answer=[3.0, 3.0, 2.5]) == [1, 1, 1]
+    assert exact_match_reward(["3"], answer=[2.5]) == [0]
+
+
+def test_values_of_arrays_are_those_of_lists():
+    answers = [np.array(True), torch.tensor(True)]
+    assert yes_no_reward(["yes", "no"], answer=answers) == [1, 0]
+    assert numeric_reward(["5", "6"], answer=[torch.tensor(5), np.float32(5)]) == [1, 0]
+    assert exact_match_reward(["a", "b"], answer=[np.array(["a", "c"]), np.array("a")]) == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("three", 1),
+        ("There are three.", 1),
+        ("more than three", 0),
+        ("fewer than three", 0),
+        ("at least three", 0),
+        ("three percent", 0),
+        ("three or more", 0),
+    ],
+)
+def test_words_that_change_a_number_in_words_make_it_malformed(said, right):
+    assert count_reward([said], answer=[3]) == [right]
 
 
 def test_a_name_that_denies_something_is_no_denial():

@@ -250,3 +250,22 @@ def test_detection_weights_and_labels():
     assert DetectionReward(labels="labels", missing=0, extra=0)([labelled], **columns) == [1]
     with pytest.raises(ColumnError, match="row 0 has 2 in 'boxes' and 1 in 'labels'"):
         DetectionReward(labels="labels")([labelled], boxes=[[A, B]], labels=[["cat"]])
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        '[0, 0, 5, 5] or {"bbox_2d": [10, 10, 50, 50]}',
+        "<loc0000><loc0000><loc0005><loc0005> or [10, 10, 50, 50]",
+        "[10, 10, 50, 50] or\n```json\n[0, 0, 5, 5]\n```",
+    ],
+)
+def test_two_boxes_in_two_syntaxes_are_two_guesses(said):
+    assert iou_reward([said], box=[[0, 0, 5, 5]]) == [0]
+    assert len(parse_boxes(said)) == 2
+
+
+def test_the_size_of_an_image_is_that_of_images_first():
+    reward = IoUReward(coordinates=BoxCoordinates.relative(1000))
+    columns = {"image": [None], "images": [[Image.new("RGB", (200, 100))]]}
+    assert reward(["[100, 200, 500, 1000]"], box=[[20, 20, 100, 100]], **columns) == [1]

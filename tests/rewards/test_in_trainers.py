@@ -117,7 +117,9 @@ def scores_of_ppo(policy, answers, reward):
 def test_ppo_scores_completions_with_them(policy_for):
     policy = policy_for(FAMILY)
     assert scores_of_ppo(policy, ["cat", "dog"], [exact_match_reward, format_reward]) == [1.0, 0.0]
-    with pytest.raises(RewardError, match=r"'exact_match_reward' raised ColumnError.*fails on row 1"):
+    with pytest.raises(
+        RewardError, match=r"'exact_match_reward' raised ColumnError.*row 1 of the column 'answer'"
+    ):
         scores_of_ppo(policy, ["cat", {"not": "text"}], exact_match_reward)
 
 

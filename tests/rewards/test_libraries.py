@@ -142,3 +142,33 @@ def test_rewards_import_without_torch_or_optional_packages():
     code = f"import sys, hf_vlm_rl.rewards; print([name for name in {heavy} if name in sys.modules])"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "[]"
     assert all(getattr(rewards, name).__doc__ for name in rewards.__all__)
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "right"),
+    [
+        (r"The answer is not \boxed{5}.", "5", 0),
+        (r"It isn't \boxed{5}", "5", 0),
+        (r"\boxed{5} is wrong.", "5", 0),
+        (r"<answer>not \boxed{5}</answer>", "5", 0),
+        (r"\neq 5", "5", 0),
+        ("\u2260 5", "5", 0),
+        (r"\boxed{\neq 5}", "5", 0),
+        (r"\boxed{x \neq 5}", r"x \neq 5", 1),
+        (r"2 is not a root, so \boxed{5}", "5", 1),
+        (r"Not 3. It is \boxed{5}.", "5", 1),
+        ("2 1/2", "21/2", 0),
+        ("21/2", "2 1/2", 0),
+        ("1 2", "12", 0),
+        ("34", "3 4", 0),
+        ("x + 1", "x+1", 1),
+        (".", "", 0),
+    ],
+)
+def test_denials_and_spaces_of_mathematics(said, answer, right):
+    assert math_reward([said], answer=[answer]) == [right]
+
+
+def test_a_fence_in_a_string_of_json_is_text():
+    reward = JSONSchemaReward({"type": "object", "required": ["s"]})
+    assert reward(['{"s": "run ```ls``` now"}', '```json\n{"s": 1}\n```', "```ls```"]) == [1, 1, 0]

@@ -154,3 +154,24 @@ def test_what_cannot_be_shared_is_refused(policy_for):
     shared_critic(wrapped)
     with pytest.raises(ValueError, match="adapter 'critic' already"):
         shared_critic(wrapped)
+
+
+MORE = [{"modules_to_save": ["projector"]}, {"target": ["embed_tokens", "q_proj"]}]
+
+
+@pytest.mark.parametrize("fields", MORE, ids=["whole", "table"])
+def test_all_that_the_critic_adds_is_trained_and_counts(fields, policy_for):
+    policy = policy_for("internvl")
+    shared = get_peft_model(policy, policy.lora_config(r=4))
+    critic = shared_critic(shared, r=4, name="model", **fields)  # a name that paths of the base have, too
+    added = {n: w for n, w in shared.named_parameters() if w.requires_grad and ".default" not in n}
+    assert added
+    assert all(".model" in name and ("lora_" in name or "modules_to_save" in name) for name in added)
+    torch.nn.init.normal_(critic.score.weight)
+    for name, weight in added.items():
+        if "lora_" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    inputs = batch(policy, "internvl")
+    values = critic(**inputs)
+    values.square().sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in added.values())

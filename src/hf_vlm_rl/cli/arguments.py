@@ -1,6 +1,7 @@
 """What arguments of commands may be, and how messages name them."""
 
 import argparse
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,16 +18,26 @@ def positive(text: str) -> float:
     return value
 
 
-def at_least(smallest: int) -> Callable[[str], int]:
-    """`type=` of an argument that is a whole number from `smallest` on."""
+def not_negative(text: str) -> float:
+    """A number from 0 on."""
+    return 0.0 if text.strip() in ("0", "0.0") else positive(text)
+
+
+PORTS = 65_535
+SEEDS = 2**32 - 1
+
+
+def at_least(smallest: int, largest: float = math.inf) -> Callable[[str], int]:
+    """`type=` of an argument that is a whole number from `smallest` on, up to `largest`."""
 
     def read(text: str) -> int:
         try:
             value = int(text)
         except ValueError:
             value = smallest - 1
-        if value < smallest:
-            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from {smallest} on")
+        if not smallest <= value <= largest:
+            to = "on" if largest == math.inf else f"to {largest}"
+            raise argparse.ArgumentTypeError(f"got {text!r}, expected a whole number from {smallest} {to}")
         return value
 
     return read
@@ -35,7 +46,7 @@ def at_least(smallest: int) -> Callable[[str], int]:
 def gibibytes(text: str) -> int:
     """Bytes of `24GB`; what vendors call a GB of GPU memory is 2^30 bytes."""
     size = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(?:GB|GiB|G)?", text, flags=re.IGNORECASE)
-    if not size or float(size[1]) <= 0:
+    if not size or not 0 < float(size[1]) < 1e6:
         raise argparse.ArgumentTypeError(f"got {text!r}, expected a size as 24GB")
     return int(float(size[1]) * (1 << 30))
 

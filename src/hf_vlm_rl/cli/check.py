@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -39,7 +38,7 @@ def run(options: argparse.Namespace) -> None:
     found = facts(options.model, image, hub_arguments(options))
     compared = comparison(options.model, hub_arguments(options)) if options.weights else ()
     for name, value in itertools.chain(found, compared):
-        sys.stdout.write(f"{name + ':':<15}{value}\n")
+        print(f"{name + ':':<15}{value}")  # noqa: T201
 
 
 def facts(source: str, image: Any, located: dict[str, Any] | None = None) -> Iterator[tuple[str, str]]:

@@ -49,7 +49,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Old names of transformers' that PEFT and TRL call; whoever runs a command can do nothing about it.
     warnings.filterwarnings("ignore", message=r"`\w*gradient_checkpointing\w*` is deprecated")
     try:
-        return command.run(options) or 0
+        status = command.run(options) or 0
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # whoever reads has enough, as `head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print(f"hf-vlm-rl {options.command}: interrupted", file=sys.stderr)  # noqa: T201
+        return 130
     except Exception as error:
         from .env import KNOWN
 

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import Any
 
 from .._install import pip_install
-from .arguments import at_least
+from .arguments import SEEDS, at_least
 
 HERE = Path(__file__).parents[1]
 EXAMPLES = HERE.parents[1] / "examples"
@@ -63,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     defaults = {name: f"{name}: {demo.steps}" for name, demo in DEMOS.items()}
     parser.add_argument("name", nargs="?", choices=DEMOS, default="digits", help="which (default: digits)")
     parser.add_argument("--out", type=Path, default=Path("demo_out"), help="directory (default: demo_out)")
-    parser.add_argument("--seed", type=int, default=0, help="first seed (default: 0)")
+    parser.add_argument("--seed", type=at_least(0, SEEDS), default=0, help="first seed (default: 0)")
     parser.add_argument(
         "--seeds", type=at_least(1), default=1, help="number of seeds, one run each (default: 1)"
     )

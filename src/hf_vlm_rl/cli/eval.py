@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .._install import pip_install
-from .arguments import add_device, add_dtype, at_least, device_name, positive
+from .arguments import SEEDS, add_device, add_dtype, at_least, device_name, positive
 from .data import add_row_options, flagged, row_options
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 REWARDS = "hf_vlm_rl.rewards"
 # What tasks of lmms-eval leave open; the rest they say themselves.
 OPEN = {"command", "lmms", "lmms_folder", "force_simple", "model", "base_model", "base_revision", "out"}
+WRITTEN = ("result.json", "result.html", "comparison.html")
 OPEN |= {"before", "limit", "batch_size", "dtype", "device"}
 
 
@@ -56,7 +57,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--num-generations", type=at_least(1), default=1, help="sampled completions per row, for pass@k"
     )
     parser.add_argument("--temperature", type=positive, help="sample at this temperature")
-    parser.add_argument("--seed", type=int, default=0, help="of the sampling (default: 0)")
+    parser.add_argument("--seed", type=at_least(0, SEEDS), default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
     add_dtype(parser)
     add_device(parser)
@@ -69,13 +70,16 @@ def run(options: argparse.Namespace) -> None:
     functions = [reward_function(name) for name in options.rewards or ()]
     from ..evaluation.comparison import compare
     from ..evaluation.result import EvaluationResult
+    from ..rewards.calling import unique_names
 
     before = None if options.before is None else EvaluationResult.load(options.before)
+    if before is not None and functions and set(unique_names(functions)).isdisjoint(before.rewards):
+        raise ValueError(f"Got --before of {sorted(before.rewards)}. Expected one of --rewards in it.")
     result = _on_rows(options, functions) if options.lmms is None else _in_tasks(options)
+    print(result)  # noqa: T201
     if options.out is not None:
         result.save(options.out / "result.json")
         result.save_html(options.out / "result.html")
-    print(result)  # noqa: T201
     if before is not None:
         comparison = compare(before, result)
         print(f"\n{comparison}")  # noqa: T201
@@ -84,6 +88,13 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> None:
+    if options.temperature is not None and not 0.01 <= options.temperature <= 100:
+        raise ValueError(f"Got --temperature {options.temperature}. Expected 0.01 to 100.")
+    written = [] if options.out is None else [options.out / name for name in WRITTEN]
+    if options.before is not None and options.before.resolve() in [path.resolve() for path in written]:
+        raise ValueError(f"Got --before and --out of one file, {options.before}. Expected another directory.")
+    if bad := next((path for path in written if path.is_dir()), None):
+        raise ValueError(f"Got --out with the directory {bad}. Expected no directory of that name.")
     if options.lmms is None:
         if options.dataset is None:
             raise ValueError("Got no dataset. --rewards needs one; --lmms has its tasks'.")

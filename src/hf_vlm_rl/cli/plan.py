@@ -4,7 +4,7 @@ import argparse
 from dataclasses import fields
 
 from ..plan.settings import Run, candidates
-from .arguments import add_revision, add_trust, at_least, gibibytes, hub_arguments, pixels
+from .arguments import add_revision, add_trust, at_least, gibibytes, hub_arguments, not_negative, pixels
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--full", action="store_true", help="train all weights but the vision tower's")
     parser.add_argument("--vision", action="store_true", help="with --full: train the vision tower, too")
-    parser.add_argument("--beta", type=float, default=0.0, help="KL coefficient (default: 0)")
+    parser.add_argument("--beta", type=not_negative, default=0.0, help="KL coefficient (default: 0)")
     parser.add_argument("--precision", choices=["bf16", "4bit", "fp32"], nargs="+", help="those to try")
     parser.add_argument(
         "--no-sharing", action="store_false", dest="sharing", help="every row computes its own prompt"

@@ -4,6 +4,8 @@ import argparse
 import difflib
 from pathlib import Path
 
+from .arguments import SEEDS, at_least
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `tiny`."""
@@ -11,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--family", default="qwen2_5_vl", help="model_type of its config.json (default: qwen2_5_vl)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the weights (default: 0)")
+    parser.add_argument("--seed", type=at_least(0, SEEDS), default=0, help="of the weights (default: 0)")
 
 
 def run(options: argparse.Namespace) -> None:

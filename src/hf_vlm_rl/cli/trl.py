@@ -1,7 +1,7 @@
 """`hf-vlm-rl trl`: TRL's own scripts, with models loaded as policies."""
 
 import argparse
-import importlib.util
+import importlib
 import os
 import pkgutil
 import runpy
@@ -22,11 +22,11 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.register import register
 
     module = f"trl.scripts.{options.script}"
-    if importlib.util.find_spec(module) is None:
-        places = importlib.import_module("trl.scripts").__path__
-        names = ", ".join(script.name for script in pkgutil.iter_modules(places) if script.name[0] != "_")
+    places = importlib.import_module("trl.scripts").__path__
+    names = [script.name for script in pkgutil.iter_modules(places) if script.name[0] != "_"]
+    if options.script not in names:
         # `main` lets the errors of a script through with their traceback; this one is the user's.
-        sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has {names}.")
+        sys.exit(f"hf-vlm-rl trl: Got {options.script!r}. The installed TRL has {', '.join(names)}.")
     register()
     # As `trl` itself does: reward functions are looked up from here.
     sys.path.insert(0, os.getcwd())

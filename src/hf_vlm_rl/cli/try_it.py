@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .._install import pip_install
-from .arguments import add_device, add_dtype, at_least, device_name
+from .arguments import PORTS, add_device, add_dtype, at_least, device_name
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -19,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_dtype(parser)
     add_device(parser)
-    parser.add_argument("--port", type=at_least(1), default=7860, help="of the page (default: 7860)")
+    parser.add_argument("--port", type=at_least(1, PORTS), default=7860, help="of the page (default: 7860)")
     parser.add_argument("--open", action="store_true", help="open the page in the browser of this machine")
 
 

@@ -7,7 +7,7 @@ import sys
 import threading
 
 from ..processing.images.bounds import OPTIONS
-from .arguments import add_revision, add_trust, at_least, hub_arguments
+from .arguments import PORTS, add_revision, add_trust, at_least, hub_arguments
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +31,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--host", default="127.0.0.1", help="where to listen; other machines need $HF_VLM_RL_FRONT_TOKEN"
     )
-    parser.add_argument("--port", type=at_least(0), default=8100, help="0: any that is free (default: 8100)")
+    parser.add_argument(
+        "--port", type=at_least(0, PORTS), default=8100, help="0: any free one (default: 8100)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
@@ -45,6 +47,8 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.auto import AutoVLMPolicy
     from ..processing.images.store import ImageStore
 
+    if options.store and not os.path.isdir(options.store):
+        raise ValueError(f"Got --store {options.store}, no directory. Expected that of the trainer's images.")
     store = ImageStore(options.store) if options.store else None
     bounds = {name: getattr(options, name) for name in OPTIONS}
     bounds = {name: value for name, value in bounds.items() if value is not None}

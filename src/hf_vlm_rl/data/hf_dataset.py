@@ -1,6 +1,7 @@
 """Datasets of others, brought into the columns that trainers take."""
 
 import os
+import re
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +65,20 @@ class Mapped:
         return columns | {name: answered(row[column], name) for name, column in self.answers.items()}
 
     def _value(self, source: str, row: Mapping[str, Any]) -> Any:
-        return row[source] if source in row else source.format_map(row)
+        if source in row:
+            return row[source]
+        if any(row.get(name) is None for name in template_fields(source)):
+            return None
+        try:
+            return source.format_map(row)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise DataError(f"the template {source!r} cannot be filled: {error}") from error
+
+
+def template_fields(source: str) -> list[str]:
+    """The columns that a template reads: of `"{question}"` and `"{options[0]}"`, question and options."""
+    fields = [field for _, field, _, _ in string.Formatter().parse(source) if field is not None]
+    return [re.split(r"[.\[]", field)[0] for field in fields]
 
 
 def from_dataset(
@@ -190,9 +204,8 @@ def _check(
     wanted = {name: [column] for name, column in answers.items()} | {"images": images}
     for name, source in (("prompt", prompt), ("answer", answer)):
         if source is not None:
-            fields = [field for _, field, _, _ in string.Formatter().parse(source) if field is not None]
-            columns = [field.partition(".")[0].partition("[")[0] for field in fields]
-            wanted[name] = [source] if source in features or not fields else columns
+            columns = template_fields(source)
+            wanted[name] = [source] if source in features or not columns else columns
     for name, columns in wanted.items():
         missing = [column for column in columns if column not in features]
         if missing:

@@ -85,16 +85,19 @@ def headroom(result: EvaluationResult, reward: str | None = None) -> Headroom:
             f"Got an evaluation without pass@k of {name}. Expected several completions a prompt "
             "(num_generations=8), and values of 0 and 1 or a threshold (thresholds=)."
         )
-    k = max(scores.pass_at)
     groups = [group for group in scores.given if group]
     if not groups:
         raise ValueError(f"Got an evaluation in which {name} gave no completion a value: each was None.")
+    # A reward may abstain now and then: both shares are of the prompts with k values.
+    k = max(k for k in scores.pass_at if any(len(group) >= k for group in groups))
+    full = [group for group in groups if len(group) >= k]
+    right_of_full = [sum(bool(result.passes(name, value)) for value in group) / len(group) for group in full]
     alike = [group[0] for group in groups if min(group) == max(group)]
     right = sum(bool(result.passes(name, value)) for value in alike)
     return Headroom(
         reward=name,
         k=k,
-        first=scores.pass_at[1].value,
+        first=sum(right_of_full) / len(full),
         best=scores.pass_at[k].value,
         solved=right / len(groups),
         hopeless=(len(alike) - right) / len(groups),

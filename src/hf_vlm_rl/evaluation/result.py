@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -144,6 +145,18 @@ class EvaluationResult:
         content = json.dumps(dataclasses.asdict(self), indent=1, allow_nan=False)
         Path(path).write_text(content + "\n", encoding="utf-8")
 
+    def check(self) -> None:
+        """Raise a ValueError or KeyError if the parts do not fit each other, as in a damaged file."""
+        self.settings["num_generations"]
+        for name, scores in self.rewards.items():
+            given = [value for values in scores.values for value in values if value is not None]
+            if scores.threshold is not None:
+                given.append(scores.threshold)
+            if not all(isinstance(value, int | float) and math.isfinite(value) for value in given):
+                raise ValueError(f"a value of {name} is no finite number")
+            if len(scores.values) != len(self.row_ids):
+                raise ValueError(f"{name} has {len(scores.values)} rows of {len(self.row_ids)}")
+
     @classmethod
     def load(cls, path: str | Path) -> "EvaluationResult":
         """Read what `save` wrote.
@@ -160,7 +173,9 @@ class EvaluationResult:
             content["rows"] = tuple(read_row(row) for row in content["rows"])
             content["row_ids"] = tuple(content["row_ids"])
             content["failures"] = {int(index): why for index, why in content["failures"].items()}
-            return cls(**content)
+            result = cls(**content)
+            result.check()
+            return result
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise ValueError(
                 f"{path} cannot be read ({type(error).__name__}: {error}). Expected the JSON that "

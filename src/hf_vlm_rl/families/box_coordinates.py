@@ -145,7 +145,8 @@ class BoxCoordinates:
         Raises:
             ValueError: If a box is none, or boxes and labels differ in number.
         """
-        single = bool(boxes) and not isinstance(boxes[0], Sequence)
+        boxes = boxes.tolist() if hasattr(boxes, "tolist") else boxes  # arrays and tensors
+        single = len(boxes) > 0 and not isinstance(boxes[0], Sequence)
         many: list[Any] = [boxes] if single else list(boxes)
         names = (
             [None] * len(many) if labels is None else [labels] if isinstance(labels, str) else list(labels)

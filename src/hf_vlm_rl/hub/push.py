@@ -16,16 +16,17 @@ from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
 from .cards.facts import BaseFacts, CardFacts
 from .cards.merge import BEGIN, merge
+from .cards.render import CURVE
 from .cards.run_facts import versions
 from .cards.stored import FILE as STORED
 from .cards.stored import stored
 from .failures import translated
-from .files import CARD, pushable
+from .files import CARD, RESULTS, pushable
 from .leaks import check_leaks
 from .save import card_of, name_base, save_adapter, trainer_and_model, write_card
 
 # What a push writes into the folder.
-WRITTEN = (CONFIG, CARD, STORED)
+WRITTEN = (CONFIG, CARD, STORED, CURVE, f"{RESULTS}/*.yaml")
 
 
 def push_adapter(
@@ -130,7 +131,7 @@ def push_folder(
     """
     folder = Path(folder)
     pushable(folder)  # raises before anything is written
-    before = {name: (folder / name).read_bytes() for name in WRITTEN if (folder / name).is_file()}
+    before = _written(folder)
     with _kept_if_it_fails(folder, before):
         base = _base(folder, base_model, base_revision)
         content = _card(folder, card, base, anew=base_model is not None or base_revision is not None)
@@ -163,14 +164,21 @@ def push_folder(
         )
 
 
+def _written(folder: Path) -> dict[Path, bytes]:
+    """What a push may write into a folder, where it is there."""
+    return {path: path.read_bytes() for name in WRITTEN for path in folder.glob(name) if path.is_file()}
+
+
 @contextmanager
-def _kept_if_it_fails(folder: Path, before: Mapping[str, bytes]) -> Iterator[None]:
+def _kept_if_it_fails(folder: Path, before: Mapping[Path, bytes]) -> Iterator[None]:
     """Leave files of a folder as they were if a block raises."""
     try:
         yield
     except BaseException:
-        for name, content in before.items():
-            (folder / name).write_bytes(content)
+        for path in _written(folder).keys() - before.keys():
+            path.unlink()
+        for path, content in before.items():
+            path.write_bytes(content)
         raise
 
 

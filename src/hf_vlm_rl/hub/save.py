@@ -76,8 +76,9 @@ def save_adapter(
     base = base_facts(model, base_model, base_revision)
     processing_class = _processing_class(trainer, model, processing_class)
     folder.mkdir(parents=True, exist_ok=True)
-    # Beside its place first: a run that is killed here leaves the files of an earlier one complete.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
+    # Aside first: a run that is killed here leaves the files of an earlier one complete. Aside is
+    # inside the folder, which may be a disk of its own.
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
         staged = Path(place)
         adapter_name = model.active_adapters[0]
         if trainer is not None:

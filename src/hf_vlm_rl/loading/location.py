@@ -122,6 +122,10 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
     """
     check_location(source, located)
     config, _ = PreTrainedConfig.get_config_dict(source, **located)
+    if not isinstance(config, dict):
+        raise CheckpointError(
+            f"config.json of {source!r} is a {type(config).__name__}. Expected an object; download it again."
+        )
     if isinstance(config.get("model_type", ""), list | dict | int | float):
         raise CheckpointError(
             f"config.json of {source!r} has the model_type {config['model_type']!r}. Expected a name, "

@@ -57,7 +57,8 @@ def load_policy(
     model = load(config=config, **decoder_only(kwargs, family))
     finish_quantised(model, family)
     if os.path.isdir(source):  # adapters record it, and are loaded from other working directories
-        model.name_or_path = model.config.name_or_path = os.path.abspath(source)
+        folder = os.path.join(os.path.abspath(source), hub.get("subfolder") or "")
+        model.name_or_path = model.config.name_or_path = folder.rstrip(os.sep)
     model.config._commit_hash = loaded_commit(source, located)  # for adapters: which base they belong to
     return finish(model, processing_class, sharing)
 

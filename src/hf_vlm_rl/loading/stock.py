@@ -192,6 +192,11 @@ def complete_family(model: PreTrainedModel, processor: Any, native_inputs: bool 
                 f"native_inputs={family.native_inputs}. Load a processor of its own for this model."
             )
         return family
+    if hasattr(model, "get_base_model"):
+        raise UnsupportedModelError(
+            f"Got a {type(model).__name__}. Expected a model without adapters: make the policy first "
+            "(from_model(model.get_base_model(), processor)), then wrap it by PEFT."
+        )
     if not isinstance(model, GenerationMixin):
         raise UnsupportedModelError(
             f"{type(model).__name__} does not write its answer token by token: transformers gives it no "

@@ -86,6 +86,8 @@ def paste(settings: Settings, run: Run) -> str:
         else f'dtype="{"float32" if settings.precision == "fp32" else "bfloat16"}"'
     )
     adapter = f'peft_config = policy.lora_config(r={run.rank}, target="{run.target}")\n' if run.rank else ""
+    if run.rank is None and not run.vision:
+        adapter = "policy.freeze(vision=True, projector=False)\n"
     return (
         f"policy = AutoVLMPolicy.from_pretrained(MODEL, {loading})\n{adapter}"
         "args = GRPOConfig(\n"

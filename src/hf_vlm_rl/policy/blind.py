@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from ..processing.callers import check_readers
+from ..errors import TicketError
+from ..processing.callers import calling_batch, check_readers
 from .trainer_checks import check_batch, check_columns, check_processing_class, check_weights
 
 # After so many batches of training without one image, images probably get lost on the way.
@@ -34,6 +35,7 @@ class ImageWatch:
         """
         input_ids = kwargs.get("input_ids")
         if input_ids is None:
+            _check_embeddings(backbone)
             return
         if not self._compared and input_ids.shape[-1] > 1:  # not for each step of `generate`
             self._compared = check_processing_class(backbone.processing_class)
@@ -61,3 +63,13 @@ class ImageWatch:
                 "(docs/trainers.md). If these rows have no images, all is well.",
                 stacklevel=2,
             )
+
+
+def _check_embeddings(backbone: Any) -> None:
+    """Refuse embeddings that somebody made of a trainer's ids, where images were inside these."""
+    ids = (calling_batch() or {}).get("input_ids")
+    if isinstance(ids, torch.Tensor) and bool(backbone.processing_class.state.marks(ids).any()):
+        raise TicketError(
+            "Got embeddings in place of ids that have images inside, as PEFT makes to learn tokens before a "
+            "prompt: the images would be read as words. Expected an adapter of weights, such as LoRA."
+        )

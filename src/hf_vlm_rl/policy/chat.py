@@ -41,7 +41,9 @@ def chat(policy: Any, messages: Any, images: Any = None, **generation_kwargs: An
     rows = list(messages) if batched else [messages]
     if batched and [] in rows:
         raise ValueError(f"Got no message in conversation {rows.index([])}. Expected a string or messages.")
-    if generation_kwargs.get("num_return_sequences", 1) != 1:
+    config = generation_kwargs.get("generation_config") or policy.generation_config
+    asked = generation_kwargs.get("num_return_sequences", getattr(config, "num_return_sequences", None))
+    if asked not in (None, 1):
         raise ValueError("Got num_return_sequences. chat() gives one answer each; call generate() for more.")
     pictures = _per_row(images, len(rows)) if batched else [_listed(images)]
     conversations = [fill_images(_messages(row), group) for row, group in zip(rows, pictures, strict=True)]
@@ -54,7 +56,6 @@ def chat(policy: Any, messages: Any, images: Any = None, **generation_kwargs: An
         return_tensors="pt",
         processor_kwargs={"padding": True, "padding_side": "left"},
     ).to(policy.device)
-    config = generation_kwargs.get("generation_config") or policy.generation_config
     lengths = ("max_new_tokens", "max_length")
     # A generation config saved by an older transformers may lack one of them.
     if all(generation_kwargs.get(name, getattr(config, name, None)) is None for name in lengths):

@@ -8,7 +8,7 @@ from ..errors import DataError, ImageError
 from .images.options import options_of, with_image_options
 from .images.reference import payload
 from .videos.request import PAYLOADS as VIDEO_PAYLOADS
-from .videos.request import as_video, is_video, video_in_image_block
+from .videos.request import Video, as_video, is_video, video_in_image_block
 
 LLAVA_MARK = "<image>"
 _EXPECTED = (
@@ -32,7 +32,8 @@ def normalize(conversation: Sequence) -> tuple[list[list[dict]], bool]:
     Raises:
         DataError: If it is no list of messages, each with a role and with a text or blocks.
     """
-    batched = bool(_listed(conversation, "messages")) and not isinstance(conversation[0], Mapping)
+    conversation = list(_listed(conversation, "messages"))  # rows of `with_format("numpy")` are arrays
+    batched = bool(conversation) and not isinstance(conversation[0], Mapping)
     conversations = conversation if batched else [conversation]
     return [
         [_message(message) for message in _listed(messages, "messages")] for messages in conversations
@@ -91,7 +92,7 @@ def fill_images(messages: Sequence[Mapping], images: Sequence | None, kind: str 
         ImageError: If the numbers differ, or there is no user message to put them in.
     """
     conversation = normalize([messages])[0][0]
-    images = list(images or [])
+    images = _several(images, kind)
     blocks = [block for message in conversation for block in message.get("content") or []]
     empty = [block for block in blocks if block.get("type") == kind and kind not in block]
     if not empty and images:
@@ -115,6 +116,17 @@ def fill_images(messages: Sequence[Mapping], images: Sequence | None, kind: str 
             block.clear()
             block |= {"type": "image", "image": with_image_options(image, options)}
     return conversation
+
+
+def _several(images: Any, kind: str) -> list:
+    """Images, or videos as `kind`: none, one, or an iterable, such as an array of one dimension more."""
+    if images is None:
+        return []
+    if hasattr(images, "shape"):
+        one = len(images.shape) < (4 if kind == "image" else 5)
+    else:
+        one = isinstance(images, str | bytes | Mapping | Video) or not isinstance(images, Iterable)
+    return [images] if one else list(images)
 
 
 def options_by_image(messages: Sequence[Mapping]) -> list[dict]:

@@ -9,7 +9,7 @@ from typing import Any
 import regex
 
 from .base import AnswerReward
-from .columns import as_text, as_texts
+from .columns import as_text, as_texts, listed
 from .completions import NEGATION, asserted, words
 
 
@@ -116,6 +116,7 @@ class YesNoReward(AnswerReward):
 
     def target(self, value: Any) -> bool:
         """The right answer."""
+        value = listed(value)
         if isinstance(value, bool):
             return value
         if not isinstance(value, str) or value.strip().lower() not in _YES_NO:
@@ -149,7 +150,7 @@ _MARKED = regex.compile(
 # An answer that begins with an option; what follows is its text.
 _OPTION = regex.compile(r"\(?[A-Za-z][.:)](?=\s)")
 # "A" and "I" before a word are words themselves, also before a name ("A Nike shoe").
-_WORD = r"\s(?!(?i:or|and)\b)(?:[a-z]|\p{Latin}{2})"
+_WORD = r"[^\S\n](?!(?i:or|and)\b)(?:[a-z]|\p{Latin}{2})"
 _ALONE = regex.compile(rf"(?<!{_SPACED})([B-HJ-Z]|[AI](?!{_WORD})){_END}")
 
 
@@ -174,9 +175,10 @@ class MultipleChoiceReward(AnswerReward):
 
     def target(self, value: Any) -> str:
         """The right letter."""
-        if not isinstance(value, str) or len(value.strip(" ().")) != 1 or not value.strip(" ().").isalpha():
+        letter = unicodedata.normalize("NFKC", value).strip(" ().").upper() if isinstance(value, str) else ""
+        if len(letter) != 1 or not "A" <= letter <= "Z":
             raise ValueError("the letter of the right option, such as 'B'")
-        return value.strip(" ().").upper()
+        return letter
 
     def targets(self, columns: dict[str, Any], rows: int) -> list:
         """The right letter and the texts of the options per row."""
@@ -186,33 +188,36 @@ class MultipleChoiceReward(AnswerReward):
             options = self.read(columns, self.options, rows, as_texts, letters)
         return [None if None in pair else pair for pair in zip(letters, options, strict=True)]
 
-    def parse_answer(self, answer: str) -> tuple[str | None, tuple[str, ...]] | None:
-        """The one letter that the answer picks, or None, and the answer's words."""
-        letter, spoken = _letter(answer), tuple(words(answer))
+    def parse_answer(self, answer: str) -> tuple[str | None, bool, tuple[str, ...]] | None:
+        """The one letter that the answer picks, or None, whether it is marked, and the answer's words."""
+        letter, marked = _letter(answer)
+        spoken = tuple(words(answer))
         if letter is None and (self.options is None or not spoken):
             return None
-        return letter, spoken
+        return letter, marked, spoken
 
     def score(self, parsed: tuple, target: tuple) -> float:
         """1 or 0."""
-        letter, spoken = parsed
+        letter, marked, spoken = parsed
         right, options = target
-        if letter is None:
+        if not marked:  # an option's own text, such as "Vitamin A", comes before a letter in it
             fits = [index for index, option in enumerate(options) if tuple(words(option)) == spoken]
-            letter = chr(ord("A") + fits[0]) if len(fits) == 1 else None
+            letter = chr(ord("A") + fits[0]) if len(fits) == 1 else letter
         return float(letter == right)
 
 
-def _letter(answer: str) -> str | None:
+def _letter(answer: str) -> tuple[str | None, bool]:
+    """The one letter that an answer picks, or None, and whether it is marked or the whole answer."""
     answer = unicodedata.normalize("NFKC", answer).strip()  # full-width letters and punctuation are as others
     bare = answer.strip(" \t\n().:*$\u3002")
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
-        return bare.upper()
+        return bare.upper(), True
     option = _OPTION.match(answer)
     text = (option[0] if option else "") + asserted(answer[option.end() if option else 0 :])
     letters = {letter.upper() for match in _MARKED.findall(text) for letter in match if letter}
+    marked = bool(letters)
     letters = letters or set(_ALONE.findall(text))
-    return letters.pop() if len(letters) == 1 else None
+    return letters.pop() if len(letters) == 1 else None, marked
 
 
 yes_no_reward = YesNoReward()

@@ -59,21 +59,28 @@ def read_column(
 
 def as_text(value: Any) -> str:
     """A string or a number, as a string."""
+    value = listed(value)
     if isinstance(value, bool) or not isinstance(value, str | numbers.Real):
         raise ValueError("a string or a number")
     return str(value)
 
 
 def as_texts(value: Any) -> tuple[str, ...]:
-    """A string or a non-empty list of acceptable ones."""
+    """A string or a non-empty list of acceptable ones.
+
+    3.0 is also "3": in a column of mixed numbers, whole ones are floats.
+    """
+    value = listed(value)
     values = value if isinstance(value, list | tuple) else [value]
     if not values:
         raise ValueError("a string, or a non-empty list of strings")
-    return tuple(as_text(each) for each in values)
+    whole = [int(each) for each in values if isinstance(each, float) and each.is_integer()]
+    return tuple(as_text(each) for each in (*values, *whole))
 
 
 def as_number(value: Any) -> float:
     """A finite number."""
+    value = listed(value)
     try:
         if not isinstance(value, bool) and isinstance(value, numbers.Real) and math.isfinite(value):
             return float(value)

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import ColumnError
 from .base import need
-from .columns import as_boxes, as_texts
+from .columns import as_boxes, as_texts, listed
 from .completions import strip_fence, words
 from .iou import BoxReward, box_iou
 from .written_boxes import WrittenBox, in_pixels, parse_boxes
@@ -64,7 +64,7 @@ class DetectionReward(BoxReward):
         labels: list = [()] * rows
         if self.labels is not None:
             labels = self.read(
-                columns, self.labels, rows, lambda value: as_texts(value) if value else (), boxes
+                columns, self.labels, rows, lambda value: as_texts(value) if listed(value) else (), boxes
             )
             for row, (right, names) in enumerate(zip(boxes, labels, strict=True)):
                 if None not in (right, names) and len(right) != len(names):

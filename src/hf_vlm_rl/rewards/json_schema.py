@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,11 +45,11 @@ class JSONSchemaReward(RowReward):
 
     def parse(self, text: str) -> tuple[Any] | None:
         """The decoded JSON, in a tuple, as it may be null."""
-        try:
-            answer = strip_fence(extract_answer(text, self.tag))
-            return (json.loads(answer, parse_constant=_refuse, parse_float=_finite, parse_int=_finite),)
-        except (ValueError, RecursionError):  # thousands of digits, thousands of brackets
-            return None
+        answer = extract_answer(text, self.tag)
+        for bare in (answer, strip_fence(answer)):  # a string in JSON may hold a fence
+            with suppress(ValueError, RecursionError):  # thousands of digits, thousands of brackets
+                return (json.loads(bare, parse_constant=_refuse, parse_float=_finite, parse_int=_finite),)
+        return None
 
     def score(self, parsed: tuple[Any], target: Any) -> float:
         """1, or the credit for JSON."""

@@ -9,6 +9,7 @@ import regex
 from .base import AnswerReward
 from .columns import as_number
 from .completions import NEGATION, asserted
+from .number_words import CHANGING_BEFORE, CHANGING_BEHIND
 from .written_numbers import Quantity, read_numbers
 
 _TO_NINETEEN = """zero one two three four five six seven eight nine ten
@@ -37,6 +38,8 @@ _WORDS = "|".join(f"{_TO_NINETEEN} {_TENS} hundred {_LARGE} {_JOINING}".split())
 _IN_WORDS = regex.compile(
     rf"(?i)(?<![\p{{L}}-])(?:{_WORDS})(?:(?:[ -]|,? and )(?:a )?(?:{_WORDS})(?!\p{{L}}))*+(?!-?\p{{L}})"
 )
+_BEFORE = regex.compile(rf"(?i)(?<!\p{{L}})(?:{CHANGING_BEFORE})\s+$")
+_BEHIND = regex.compile(rf"(?i)\s*%|\s+(?:percent|per\s+cent|{CHANGING_BEHIND})(?!\p{{L}})")
 _NONE = regex.compile(r"(?i)(?:^|\s)none\W*$")
 
 
@@ -141,8 +144,11 @@ def _counts(text: str) -> list[int | None]:
         int(number.value) if number and number.value.is_integer() and _is_count(number) else None
         for number in read_numbers(text)
     ]
-    names = [_plain(match[0]) for match in _IN_WORDS.finditer(text)]
-    spoken = [_COUNTS.get(name) for name in names if not set(name.split()) <= set(_JOINING.split())]
+    spoken = [
+        None if _is_changed(text, *match.span()) else _COUNTS.get(name)
+        for match in _IN_WORDS.finditer(text)
+        if not set((name := _plain(match[0])).split()) <= set(_JOINING.split())
+    ]
     if digits and spoken and digits[-1:] != spoken[-1:]:
         return [None]
     return digits or spoken
@@ -150,6 +156,11 @@ def _counts(text: str) -> list[int | None]:
 
 def _is_count(number: Quantity) -> bool:
     return number.value >= 0 and number.unit != "%" and not number.scales
+
+
+def _is_changed(text: str, start: int, end: int) -> bool:
+    """Whether words beside a number make another one of it, as of numbers in digits: "more than three"."""
+    return bool(_BEFORE.search(text, max(0, start - 40), start) or _BEHIND.match(text, end))
 
 
 def _plain(name: str) -> str:

@@ -9,8 +9,7 @@ from ..errors import ColumnError, ImageError
 from ..families.box_coordinates import BoxCoordinates
 from ..processing.images.reference import as_list
 from ..processing.images.size import image_size
-from .columns import as_number, listed, read_column
-from .completions import strip_fence
+from .columns import IMAGES, as_number, listed, read_column
 
 # More is no answer.
 MAX_BOXES = 1_000
@@ -23,6 +22,7 @@ _OBJECT = re.compile(r"\{[^{}]*+\}?")
 _LABEL = re.compile(
     r"""["'](?:label|name|category|class|ref)["']\s*+:\s*+(?:"([^"{}]{0,200}+)"|'([^'{}]{0,200}+)')"""
 )
+_FENCE = re.compile(r"```\w*")
 _MARKUP = re.compile(r"<[^<>]{1,40}+>")
 
 
@@ -52,8 +52,9 @@ def parse_boxes(text: str) -> list[WrittenBox] | None:
     Returns:
         The boxes in order; None if there are more than `MAX_BOXES`.
     """
-    text = strip_fence(text)
-    boxes = _with_tokens(text) or _in_objects(text) or _in_brackets(text)
+    text = _FENCE.sub(" ", text)
+    without_objects = _OBJECT.sub(lambda each: " " if _FOUR.search(each[0]) else each[0], text)
+    boxes = _with_tokens(text) + _in_objects(text) + _in_brackets(without_objects)
     return boxes if len(boxes) <= MAX_BOXES else None
 
 
@@ -116,9 +117,8 @@ def image_sizes(columns: Mapping[str, Any], targets: Sequence, reward: str) -> l
     if "width" in columns and "height" in columns:
         pairs = zip(read("width", _as_side), read("height", _as_side), strict=True)
         return [None if None in pair else pair for pair in pairs]
-    for name in ("image", "images"):
-        if name in columns:
-            return read(name, _size_of_image)
+    if images := [name for name in IMAGES if name in columns]:
+        return read(images[0], _size_of_image)
     raise ColumnError(
         f"{reward} needs the size of each original image in pixels. Add a column image_size with "
         "(width, height), or columns width and height, or keep image or images."

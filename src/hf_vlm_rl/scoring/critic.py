@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -49,8 +50,9 @@ def shared_critic(policy: PeftModel, r: int = 16, name: str = NAME, **peft_kwarg
         )
     if name in policy.peft_config:
         raise ValueError(f"The policy has an adapter {name!r} already. Pass another name.")
+    before = set(map(id, policy.parameters()))
     policy.add_adapter(name, lora_config(policy.get_base_model(), r, **{"task_type": None} | peft_kwargs))
-    return SharedCritic(policy, name)
+    return SharedCritic(policy, name, [weight for weight in policy.parameters() if id(weight) not in before])
 
 
 class SharedCritic(nn.Module):
@@ -61,9 +63,9 @@ class SharedCritic(nn.Module):
 
     base_model_prefix = "backbone"
 
-    def __init__(self, policy: PeftModel, name: str):
+    def __init__(self, policy: PeftModel, name: str, weights: list[nn.Parameter]):
         super().__init__()
-        self.backbone = _Backbone(policy, name)
+        self.backbone = _Backbone(policy, name, weights)
         self.score = _Head(policy.config.get_text_config().hidden_size, 1, bias=False, device=policy.device)
         nn.init.zeros_(self.score.weight)
 
@@ -80,11 +82,10 @@ class _Head(nn.Linear):
 class _Backbone(nn.Module):
     """The policy's backbone with the critic's adapter. Owns no weights: they are the policy's."""
 
-    def __init__(self, policy: PeftModel, name: str):
+    def __init__(self, policy: PeftModel, name: str, weights: list[nn.Parameter]):
         super().__init__()
         self._policy = (policy,)  # in a tuple: not a submodule of its own value model
-        self._name = name
-        self._weights = [p for n, p in policy.named_parameters() if f".{name}." in n]
+        self._name, self._weights = name, weights
         self._arm()
 
     def forward(self, **kwargs: Any) -> BaseModelOutput:
@@ -124,8 +125,9 @@ def _active(module: nn.Module, name: str) -> Iterator[None]:
     try:
         for layer in layers:
             layer._active_adapter = [name]
-            # A layer without this adapter is its base layer; a wholly trained module, its original.
-            layer._disable_adapters = not isinstance(layer, BaseTunerLayer)
+            # Without this adapter, a layer is its base layer, and a wholly trained module its original.
+            held = any(name in attrgetter(path)(layer) for path in layer.adapter_layer_names)
+            layer._disable_adapters = not (held or isinstance(layer, BaseTunerLayer))
         yield
     finally:
         for layer, (active, disabled) in zip(layers, before, strict=True):

@@ -10,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ..errors import RewardError
 from ..processing.encoded_rows import read_rows
+from ..processing.tokenizer import VLMTokenizer
 from ..rewards.calling import call, columns_as_lists, unique_names
 
 
@@ -38,7 +39,7 @@ class RewardFunctionModel(nn.Module):
             console. Wandb and other reporters run before a user's callbacks: see `log_to`.
 
     Raises:
-        TypeError: If a function is not callable.
+        TypeError: If a function is not callable, or `processing_class` is not a policy's.
         ValueError: If there is no function, or `weights` has another length.
     """
 
@@ -51,6 +52,12 @@ class RewardFunctionModel(nn.Module):
         weights: Sequence[float] | None = None,
     ):
         super().__init__()
+        # A policy's `tokenizer` has it, too.
+        processing_class = getattr(processing_class, "processing_class", processing_class)
+        if not isinstance(processing_class, VLMTokenizer):
+            raise TypeError(
+                f"Got processing_class={type(processing_class).__name__}. Expected policy.processing_class."
+            )
         functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
         weights = [1.0] * len(functions) if weights is None else list(weights)
         if not functions or len(weights) != len(functions):

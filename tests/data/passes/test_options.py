@@ -27,3 +27,9 @@ def test_every_loader_takes_them_and_says_where_they_are_explained(load):
     assert "`LoadOptions`" in load.__doc__
     with pytest.raises(TypeError, match="unexpected keyword argument 'anser'"):
         load("rows.jsonl", anser="solution")
+
+
+@pytest.mark.parametrize("answer", ["prompt", "images", "completion"])
+def test_an_answer_takes_no_other_column_s_name(answer):
+    with pytest.raises(ValueError, match="which is another column's name"):
+        load_llava("rows.jsonl", answer=answer, completion=True)

@@ -94,12 +94,12 @@ def _lines(file: IO[str], path: Path) -> Iterator[Record]:
 
 def _parsed(line: str) -> Any:
     try:
-        return _whole(json.loads(line), line)
+        return whole(json.loads(line), line)
     except (ValueError, RecursionError) as error:
         return _no_utf_8(line) or DataError(f"not JSON ({error}); expected one JSON object per line")
 
 
-def _whole(value: Any, text: str) -> Any:
+def whole(value: Any, text: str) -> Any:
     """The value, or an error if it holds half a character, which JSON can write and UTF-8 cannot."""
     if "\\ud" in text or "\\uD" in text:
         try:
@@ -139,7 +139,7 @@ def _items(file: IO[str], path: Path) -> Iterator[Record]:
         elif begin == end:
             return
         else:
-            yield Record(f"{path}, index {number}", _whole(value, window[begin:end]))
+            yield Record(f"{path}, index {number}", whole(value, window[begin:end]))
             at, number = end, number + 1
 
 

@@ -77,6 +77,8 @@ class Options:
 
     def __post_init__(self) -> None:
         check_on_error(self.on_error)
+        if self.answer in ("prompt", "images") or (self.completion and self.answer == "completion"):
+            raise ValueError(f"Got answer={self.answer!r}, which is another column's name. Expected its own.")
         object.__setattr__(self, "drop", column_names(self.drop, "drop"))
         object.__setattr__(self, "strings", column_names(self.strings, "strings"))
 

@@ -11,11 +11,16 @@ from ...errors import DataError
 from . import tar_file
 from .column_types import Kind
 from .json_file import Record, is_list, records
+from .options import Options
 from .table import TABLES, file_records
 
 
 class Reader(Protocol):
     """Makes rows of records; its `repr` names its options."""
+
+    @property
+    def options(self) -> Options:
+        """The loader's keywords."""
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -54,7 +59,7 @@ def file_source(path: str | os.PathLike, reader: Reader) -> Source:
     if suffix == ".tar":
         read = tar_file.records
     elif suffix in TABLES:
-        read = file_records
+        read = functools.partial(file_records, strings=reader.options.strings)
     if read is records or not path.is_file():
         is_list(path)  # refuses other files at once
     return Source(str(path), file_state(path), reader, functools.partial(read, path))

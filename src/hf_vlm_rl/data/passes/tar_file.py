@@ -5,13 +5,14 @@ import json
 import os
 import tarfile
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from ...errors import DataError
 from ...processing.images.formats import suffixes
 from ...processing.images.reference import as_list
-from .json_file import Record
+from .json_file import Record, whole
 
 
 def records(path: Path) -> Iterator[Record]:
@@ -52,15 +53,21 @@ def _row(archive: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> Any:
         last = os.path.splitext(member.name)[1].lower()
         if not member.isreg() or member.issparse():
             fault = f"{member.name!r} is a link, a device or a sparse file"
+        elif not _is_unicode(member.name):
+            fault = f"the name {member.name!r} is no UTF-8"
         elif last in suffixes():
             images[os.path.basename(member.name)] = {"bytes": _content(archive, member), "path": member.name}
         elif last == ".txt":
             row[suffix[: -len(".txt")] or "text"] = _content(archive, member).decode(errors="replace")
         elif last == ".json":
             try:
-                fields = json.loads(_content(archive, member))
+                text = _content(archive, member).decode()
+                fields = whole(json.loads(text), text)
             except (ValueError, RecursionError) as error:
                 fault = f"{member.name!r} is not JSON ({error})"
+                continue
+            if isinstance(fields, DataError):
+                fault = f"{member.name!r}: {fields}"
                 continue
             row |= fields if isinstance(fields, dict) else {"conversations": fields}
         else:
@@ -75,6 +82,12 @@ def _row(archive: tarfile.TarFile, members: Iterable[tarfile.TarInfo]) -> Any:
     elif images:
         return DataError(f"the row names the images {names}, and the sample has {list(images)}")
     return row
+
+
+def _is_unicode(name: str) -> bool:
+    with suppress(UnicodeEncodeError):
+        return bool(name.encode())
+    return False
 
 
 def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:

@@ -39,7 +39,7 @@ def convert(
         FileExistsError: If there is something at `destination`.
         UnsupportedModelError: If a stock checkpoint cannot express the model.
     """
-    source, destination = os.fspath(source), Path(destination)
+    source, destination = os.fspath(source), Path(destination).resolve()  # a link may lead to another disk
     stored = read_config(source, located)
     if stored["model_type"] != MODEL_TYPE:
         raise UnsupportedModelError(
@@ -50,6 +50,8 @@ def convert(
         raise FileExistsError(
             f"{destination} exists and is not empty. Remove it or choose another directory."
         )
+    if destination.is_mount():
+        raise FileExistsError(f"{destination} is a disk of its own. Choose a directory inside it.")
     checkpoint = open_checkpoint(source, stored, located)
     if type(checkpoint.processor.image_processor) is not GotOcr2ImageProcessorPil:
         raise UnsupportedModelError(

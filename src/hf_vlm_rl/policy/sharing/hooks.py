@@ -28,6 +28,11 @@ CACHED = "hf_vlm_rl_prefix_cache"
 
 M = TypeVar("M", bound=nn.Module)
 
+# On import, as a policy that another process unpickles is attached already.
+AttentionInterface.register(PACKED, shared_prefix_attention)
+AttentionMaskInterface.register(PACKED, packed_mask)
+AttentionInterface.register(CACHED, prefix_cache_attention)
+
 
 def attach(decoder: nn.Module) -> int:
     """Re-type a decoder's attention and recurrent modules in place; returns the number of the latter.
@@ -35,9 +40,6 @@ def attach(decoder: nn.Module) -> int:
     The decoder's forward alone would not do: gradient checkpointing runs the modules again in the backward
     pass, long after that forward is over.
     """
-    AttentionInterface.register(PACKED, shared_prefix_attention)
-    AttentionMaskInterface.register(PACKED, packed_mask)
-    AttentionInterface.register(CACHED, prefix_cache_attention)
     recurrent = 0
     for module in decoder.modules():
         if is_attention(module):

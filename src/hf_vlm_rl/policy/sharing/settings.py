@@ -47,7 +47,7 @@ class SharingSettings:
     recurrent: bool = False
 
     def __post_init__(self) -> None:
-        if self.mode not in ("auto", True, False):
+        if self.mode != "auto" and not isinstance(self.mode, bool):  # 0 is none of them, and not False
             raise ValueError(f"Got sharing={self.mode!r}. Expected 'auto', True or False.")
 
     @property

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
+from ...compat import CACHE
 from ...families import VLMFamily
 
 Part = Literal["vision", "projector", "language", "other"]
@@ -57,7 +58,9 @@ def check_trained(policy: nn.Module, kwargs: Mapping[str, Any]) -> None:
     """
     if not (policy.training and torch.is_grad_enabled()):
         return
-    inputs = (value for value in kwargs.values() if isinstance(value, torch.Tensor))
+    # Prefix tuning learns the keys and values of a cache.
+    kept = [value for layer in getattr(kwargs.get(CACHE), "layers", ()) for value in vars(layer).values()]
+    inputs = (value for value in (*kwargs.values(), *kept) if isinstance(value, torch.Tensor))
     if not any(tensor.requires_grad for each in (policy.parameters(), inputs) for tensor in each):
         raise ValueError(
             f"The {type(policy).__name__} is in training mode and none of its weights requires a gradient: "

@@ -36,8 +36,11 @@ def _records(root: str, files: Sequence[str], question: str) -> Iterator[Record]
         value: Any = {"image": path, "conversations": turns}
         if not inner:
             value = DataError("the file is in no folder of a class; expected root/class/file")
-        elif not path.isascii() and path != path.encode(errors="replace").decode():
-            value = DataError(f"the name {path!r} is no UTF-8; rename the file")
+        elif (shown := path.encode(errors="backslashreplace").decode()) != path:
+            path, value = (
+                shown,
+                DataError("the name is no UTF-8; rename the file"),
+            )  # nothing prints such a name
         elif suffix not in readable:
             value = DataError(f"the suffix {suffix!r} is no image's that is read")
         yield Record(path, value)

@@ -88,8 +88,8 @@ $(DEEPSPEED)/.installed: $(VENV)/.installed
 # lmms-eval with what it imports for tasks of images alone; all of its packages would take gigabytes.
 $(LMMS)/.installed: $(VENV)/.installed
 	rm -rf $(LMMS)
-	$(BIN)/python -m pip install -q --no-deps --target $(LMMS) lmms-eval colorama evaluate loguru lxml portalocker pytz \
-		sacrebleu tabulate tenacity
+	$(BIN)/python -m pip install -q --no-deps --target $(LMMS) lmms-eval 'filelock<4.3' colorama evaluate loguru lxml portalocker \
+		pytz sacrebleu tabulate tenacity
 	touch $@
 
 test:

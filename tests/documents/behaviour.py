@@ -19,6 +19,7 @@ from transformers import (
     Trainer,
 )
 from transformers.cache_utils import LinearAttentionLayer
+from transformers.core_model_loading import revert_weight_conversion
 
 from hf_vlm_rl.compat import CACHE
 from hf_vlm_rl.families.tiny import recipe
@@ -109,6 +110,15 @@ def models_list_what_they_record() -> None:
     assert {"hidden_states", "attentions"} <= set(tiny().model.can_record_outputs)
 
 
+def saved_names_are_not_those_of_the_model() -> None:
+    model = AutoModelForImageTextToText.from_config(recipe("internvl").config)
+    own = model.state_dict()
+    saved = revert_weight_conversion(model, own)
+    assert saved.keys() - own.keys()
+    assert {id(weight) for weight in saved.values()} == {id(weight) for weight in own.values()}
+    assert model.load_state_dict(saved, strict=False).unexpected_keys  # when not: drop _saved_names.py
+
+
 def an_annotation_says_that_places_are_taken() -> None:
     assert takes_places(LlamaForCausalLM.forward)
 
@@ -191,6 +201,11 @@ BEHAVIOUR: dict[str, tuple[str, str, Callable[[], None]]] = {
         "transformers",
         "a decoder that collects more runs as it stands (sharing/share.py)",
         models_list_what_they_record,
+    ),
+    "trainers load a checkpoint by `load_state_dict(strict=False)` under saved names, tensors unchanged": (
+        "transformers",
+        "a run of all weights goes on from its checkpoint (_saved_names.py)",
+        saved_names_are_not_those_of_the_model,
     ),
     "the annotation of `logits_to_keep` has `Tensor` where places are taken": (
         "transformers",

@@ -212,5 +212,7 @@ def test_the_best_model_is_evaluated_when_it_is_loaded_at_the_end(after, policy_
 def test_what_cannot_be_evaluated_again_is_refused():
     with pytest.raises(ValueError, match="read more than once"):
         EvaluationCallback(iter(mixture()), short)
+    with pytest.raises(ValueError, match="pass one split"):
+        EvaluationCallback({"test": mixture()}, short)
     with pytest.raises(ValueError, match="every_steps=0"):
         EvaluationCallback(mixture(), short, every_steps=0)

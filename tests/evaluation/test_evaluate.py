@@ -1,10 +1,11 @@
 """`evaluate`: what is generated, what rewards get, and what is left as it was."""
 
 import statistics
+import warnings
 
 import pytest
 import torch
-from datasets import Dataset, Image, List
+from datasets import Dataset, DatasetDict, Image, List
 from peft import get_peft_model
 
 from hf_vlm_rl.errors import ImageError, RewardError
@@ -115,6 +116,27 @@ def test_sampling_is_decided_by_the_seed(shared_policy, sampled):
     assert completions(again) == completions(sampled)
     assert completions(other) != completions(sampled)
     assert all(len(own) == 4 for own in completions(sampled))
+
+
+@pytest.mark.parametrize(
+    ("of_checkpoint", "passed", "alike"),
+    [
+        ({"temperature": 1e-6}, {}, True),
+        ({"temperature": 1e-6}, {"temperature": 1.0}, False),
+        ({"top_k": 1, "top_p": 0.001, "temperature": 0.01}, {"temperature": 1.2}, True),
+        ({"top_k": 1, "top_p": 0.001}, {"top_p": 1.0, "top_k": 0}, False),
+        ({}, {}, False),
+    ],
+)
+def test_samples_that_the_checkpoint_makes_alike_are_warned_about(of_checkpoint, passed, alike, policy_for):
+    policy = policy_for("internvl")
+    for name, value in of_checkpoint.items():
+        setattr(policy.generation_config, name, value)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        result = evaluate(policy, mixture(), short, num_generations=4, **OPTIONS, **passed)
+    assert any("those of one prompt hardly differ" in str(warning.message) for warning in caught) == alike
+    assert all(len(set(each)) == 1 for each in completions(result)) == alike
 
 
 def test_pass_at_k_follows_from_the_values(sampled, shared_policy):
@@ -234,6 +256,12 @@ def test_options_out_of_range_are_refused(shared_policy, options, message):
 
 
 def test_what_cannot_be_evaluated_is_refused(shared_policy, bare_for):
+    splits = DatasetDict(test=Dataset.from_list([{"prompt": "?"}]))
+    for rows in (splits, "rows.jsonl", {"prompt": "?"}, None):
+        with pytest.raises(ValueError, match=f"Got a {type(rows).__name__} as dataset.*pass one split"):
+            evaluate(shared_policy, rows, short)
+    with pytest.raises(ValueError, match=r"Row 0: a NoneType\. Expected a dict of TRL's columns"):
+        evaluate(shared_policy, [None], short)
     with pytest.raises(ValueError, match="the dataset is empty"):
         evaluate(shared_policy, [], short)
     with pytest.raises(ValueError, match=r"Row 0: no prompt; its columns are \['question'\]"):

@@ -277,6 +277,15 @@ def test_a_comparison_is_what_the_card_shows(greedy, sampled, tmp_path):
     assert re.search(r"better / worse", "".join(words))
 
 
+def test_results_of_other_settings_are_compared_with_a_warning(recwarn):
+    before, after = result_of(short=[0.0] * 10), result_of(short=[1.0] * 10)
+    compare(before, dataclasses.replace(after, settings=before.settings | {"seed": 1, "batch_size": 2}))
+    assert not recwarn
+    other = dataclasses.replace(after, settings=before.settings | {"max_new_tokens": 9, "temperature": 1.2})
+    with pytest.warns(UserWarning, match=r"other max_new_tokens \(5 and 9\), temperature \(None and 1\.2\)"):
+        assert compare(before, other).rewards["short"].better == 10
+
+
 def test_results_of_other_rows_are_not_compared(greedy, shared_policy):
     other = evaluate(shared_policy, mixture()[::-1], [short, starts], **OPTIONS)
     with pytest.raises(ValueError, match="the first that differ: 0"):

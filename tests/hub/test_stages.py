@@ -67,6 +67,37 @@ def test_trainings_of_one_adapter_add_up(first, tmp_path):
     assert "was trained by `GRPOTrainer` (2 steps), then by `DPOTrainer` (1 steps)." in card
 
 
+def test_trainings_in_one_process_add_up_as_well(policy_for, tmp_path):
+    policy = policy_for("internvl")
+    config = policy.lora_config(r=4, init_lora_weights=False)
+    first = grpo(policy, mixture("internvl"), tmp_path / "first", peft=config, max_steps=2)
+    first.train()
+    save_adapter(first, tmp_path / "grpo")
+    second = dpo(first.model, preferences("internvl"), tmp_path / "second", max_steps=1)
+    second.train()
+    for _ in range(2):
+        save_adapter(second, tmp_path / "dpo")
+    save_adapter(second.model, tmp_path / "model")
+    assert "Before that, the same" not in (tmp_path / "grpo" / "README.md").read_text()
+    said = "Before that, the same adapter was trained by `GRPOTrainer` (2 steps)."
+    assert said in (tmp_path / "dpo" / "README.md").read_text()
+    both = "trained by `GRPOTrainer` (2 steps), then by `DPOTrainer` (1 steps)."
+    assert both in (tmp_path / "model" / "README.md").read_text()
+
+
+def test_of_two_active_adapters_none_is_lost_in_silence(policy_for, tmp_path):
+    policy = policy_for("internvl")
+    model = get_peft_model(policy, policy.lora_config(r=4, init_lora_weights=False))
+    model.add_adapter("second", policy.lora_config(r=4, init_lora_weights=False))
+    model.base_model.set_adapter(["default", "second"])
+    with pytest.raises(ValueError, match=r"active adapters \['default', 'second'\]\. Expected one"):
+        save_adapter(model, tmp_path / "saved")
+    assert not (tmp_path / "saved").exists()
+    model.set_adapter("second")
+    save_adapter(model, tmp_path / "saved")
+    AutoVLMPolicy.from_pretrained(tmp_path / "saved", dtype="float32")
+
+
 def test_a_training_that_nobody_wrote_down_is_said(policy_for, tmp_path):
     policy = policy_for("internvl")
     torch.manual_seed(0)

@@ -10,6 +10,7 @@ from importlib.metadata import version
 import pytest
 import torch
 from packaging.version import Version
+from peft import get_peft_model
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, AutoTokenizer
 
@@ -375,6 +376,17 @@ def test_an_unknown_attribute_of_the_package_is_an_attribute_error():
         _ = hf_vlm_rl.AutoVLM
 
 
-def test_a_mistyped_argument_is_named_with_the_one_that_was_meant(checkpoint):
+def test_a_mistyped_argument_is_named_with_the_one_that_was_meant(checkpoint, tmp_path):
     with pytest.raises(TypeError, match=r"unknown argument 'max_pixel'\. Did you mean 'max_pixels'"):
         AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), max_pixel=1)
+    with pytest.raises(TypeError, match=r"'output_hidden_states'\. What a config has is set there: config="):
+        AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), output_hidden_states=True)
+    policy = AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), config=str(checkpoint("qwen2_5_vl")))
+    get_peft_model(policy, policy.lora_config(r=4, init_lora_weights=False)).save_pretrained(tmp_path)
+    with pytest.raises(TypeError, match=r"unknown argument 'dtypes'\. Did you mean 'dtype'"):
+        AutoVLMPolicy.from_pretrained(tmp_path, dtypes="float32")
+
+
+def test_a_subfolder_that_is_not_there_is_named(checkpoint):
+    with pytest.raises(CheckpointError, match=r"Subfolder 'nope' of .*qwen2_5_vl' has no config\.json"):
+        AutoVLMPolicy.from_pretrained(checkpoint("qwen2_5_vl"), subfolder="nope")

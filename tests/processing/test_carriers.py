@@ -38,7 +38,17 @@ def test_no_change_of_one_byte_is_read_as_the_ticket():
                 decode_tickets(pixel_values)
 
 
-@pytest.mark.parametrize("shape", [(4, 1176), (2, 3, 28, 28), (1, 2, 3, 28, 28), (4, 15)])
+@given(carried.filter(bool), st.sampled_from([torch.uint8, torch.bfloat16]))
+def test_tickets_in_another_shape_are_refused(rows, dtype):
+    tickets = encode_tickets(rows)["pixel_values"].to(dtype)
+    for changed in (tickets.repeat(2, 1, 1, 1), tickets[None], tickets[:, None]):
+        with pytest.raises(TicketError, match=r"Expected \(images, 15\).*policy\.tokenizer"):
+            decode_tickets(changed)
+
+
+@pytest.mark.parametrize(
+    "shape", [(4, 1176), (2, 3, 28, 28), (1, 2, 3, 28, 28), (4, 15), (2, 3, 15), (0, 3, 15)]
+)
 def test_pixels_are_no_tickets(shape):
     assert decode_tickets(torch.randn(shape)) is None
 

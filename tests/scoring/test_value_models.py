@@ -35,6 +35,20 @@ def assert_equal(found, expected):
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5 * scale)
 
 
+@pytest.mark.parametrize("family", TWO)
+def test_a_trainer_that_resumes_finds_its_saved_names(family, checkpoint, tmp_path):
+    saved = AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32")
+    with torch.no_grad():
+        for weight in saved.parameters():
+            weight.add_(0.5)
+    saved.save_pretrained(tmp_path)
+    model = AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32")
+    result = model.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
+    assert (result.missing_keys, result.unexpected_keys) == ([], [])
+    expected = dict(saved.named_parameters())
+    assert all(torch.equal(weight, expected[name]) for name, weight in model.named_parameters())
+
+
 @pytest.mark.parametrize("family", ALL)
 def test_it_loads_a_chat_model_and_says_that_the_head_is_new(family, checkpoint, policy_for, bare_for):
     policy, bare = policy_for(family), bare_for(family)

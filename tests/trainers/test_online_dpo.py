@@ -9,6 +9,7 @@ from datasets import Dataset
 from packaging.version import Version
 from trl.experimental.online_dpo import OnlineDPOConfig, OnlineDPOTrainer
 
+from hf_vlm_rl import TicketError
 from tests.trainers.runs import (
     PLAIN,
     TWO,
@@ -115,3 +116,13 @@ def test_a_column_that_it_does_not_read_is_refused(cells, policy_for, tmp_path):
     with pytest.raises(ValueError, match=r"batch with images in \['images'\].*policy\.tokenizer"):
         trainer.train()
     assert trainer.state.global_step == 0
+
+
+@pytest.mark.skipif(
+    Version(TRL) >= Version("1.13"), reason=f"TRL {TRL}: its trainer does not repeat pixels so"
+)
+@pytest.mark.parametrize("family", TWO)
+def test_a_trainer_that_repeats_pixels_as_four_dimensions_is_refused(family, policy_for, tmp_path):
+    trainer = online_dpo(policy_for(family), [square("cat")] * 2, tmp_path, max_steps=1)
+    with pytest.raises(TicketError, match=r"Got tickets of shape .*processing_class=policy\.tokenizer"):
+        trainer.train()

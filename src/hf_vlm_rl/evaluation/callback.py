@@ -13,7 +13,7 @@ from .comparison import Comparison, compare
 from .measurement import Evaluation
 from .ranks import Ranks
 from .result import EvaluationResult
-from .run import evaluate
+from .run import check_dataset, evaluate
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +62,7 @@ class EvaluationCallback(TrainerCallback):
     ):
         if every_steps is not None and every_steps < 1:
             raise ValueError(f"Got {every_steps=}. Expected a number of steps, or None.")
+        check_dataset(dataset)
         if iter(dataset) is dataset:
             raise ValueError("Got an iterator. Expected a dataset that can be read more than once.")
         self.dataset, self.reward_funcs, self.options = dataset, reward_funcs, options

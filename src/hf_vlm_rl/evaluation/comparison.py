@@ -1,5 +1,6 @@
 """Two evaluations of the same rows: what changed, and whether by chance."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,9 @@ from .measurement import Evaluation, evaluations_of
 from .pages import save_html
 from .result import EvaluationResult, RewardScores
 from .table import Table
+
+# Settings under which one model's results differ by chance alone, or not at all.
+INDIFFERENT = ("batch_size", "benchmarks", "seed")
 
 
 @dataclass(frozen=True)
@@ -104,7 +108,8 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
 
     Args:
         before: Result of the model before training, or of any other model.
-        after: Result of the model after training, on the same rows in the same order.
+        after: Result of the model after training, on the same rows in the same order. If it was generated
+            with other settings, such as another `max_new_tokens`, a warning names them.
 
     Raises:
         ValueError: If the rows differ, or no reward is in both.
@@ -121,6 +126,14 @@ def compare(before: EvaluationResult, after: EvaluationResult) -> Comparison:
         raise ValueError(
             f"Got rewards {sorted(before.rewards)} before and {sorted(after.rewards)} after. Expected one in "
             "both."
+        )
+    settings = sorted({*before.settings, *after.settings} - {*INDIFFERENT})
+    values = {name: (before.settings.get(name), after.settings.get(name)) for name in settings}
+    if different := [f"{name} ({old} and {new})" for name, (old, new) in values.items() if old != new]:
+        warnings.warn(
+            f"Before and after were generated with other {', '.join(different)}. What changed may come from "
+            "that: evaluate both with the same settings.",
+            stacklevel=2,
         )
     changes = {name: _change(before.rewards[name], after.rewards[name]) for name in names}
     return Comparison(before, after, changes)

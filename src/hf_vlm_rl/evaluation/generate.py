@@ -1,5 +1,6 @@
 """From encoded prompts to completions, in batches of rows of similar length."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,19 @@ def complete(
         ):
             done[row].append(completion)
     return done
+
+
+def warn_of_equal_samples(policy: Any, options: Mapping[str, Any]) -> None:
+    """Warn if several completions of a prompt will hardly differ, as by the checkpoint of Qwen2-VL."""
+    config = options.get("generation_config") or policy.generation_config
+    used = {name: options.get(name, getattr(config, name)) for name in NO_SAMPLING}
+    cold = any(used[name] is not None and used[name] < 0.1 for name in ("temperature", "top_p"))
+    if cold or used["top_k"] == 1:
+        warnings.warn(
+            f"Completions are sampled with {used}, so those of one prompt hardly differ. Where the "
+            "checkpoint says so, pass what GRPOTrainer samples with: temperature=1.0, top_p=1.0, top_k=0.",
+            stacklevel=3,
+        )
 
 
 @contextmanager

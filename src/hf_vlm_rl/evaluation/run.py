@@ -21,7 +21,7 @@ from ..processing.images.thumbnail import thumbnails
 from ..processing.tickets.beside_ids import decode_tickets
 from ..processing.trainer_rows import Encoded, encode, read
 from ..rewards.calling import call, columns_as_lists, unique_names
-from .generate import NO_SAMPLING, Completion, complete, seeded
+from .generate import NO_SAMPLING, Completion, complete, seeded, warn_of_equal_samples
 from .kept_rows import EvaluatedRow, reference_texts
 from .ranks import Ranks, gathered
 from .result import EvaluationResult, RewardScores
@@ -80,19 +80,22 @@ def evaluate(
         ImageError: If a row's images are unusable; names the row.
         RewardError: If a reward function raises or returns anything but a finite number or None for each
             completion; names the row.
-        ValueError: If an argument is out of range, a row has no prompt or the dataset has no row; if adapters
-            are disabled and the model is then not their base (PiSSA, OLoRA).
+        ValueError: If an argument is out of range, a row has no prompt, or the dataset has no row or is a
+            `DatasetDict`; if adapters are disabled and the model is then not their base (PiSSA, OLoRA).
     """
     if adapters_disabled(policy):
         check_base(policy)
     functions = [reward_funcs] if callable(reward_funcs) else list(reward_funcs)
     names = unique_names(functions)
     do_sample = num_generations > 1 if do_sample is None else do_sample
+    check_dataset(dataset)
     _check(policy, names, batch_size, num_generations, do_sample, thresholds, on_error)
     if "num_return_sequences" in generation_kwargs:
         raise ValueError("Got num_return_sequences. Expected num_generations.")
     options = ({} if do_sample else NO_SAMPLING) | {"use_cache": True} | generation_kwargs
     options |= {"do_sample": do_sample, "max_new_tokens": max_new_tokens}
+    if num_generations > 1:
+        warn_of_equal_samples(policy, options)
     settings = {key: value for key, value in options.items() if isinstance(value, bool | int | float | str)}
     settings |= {"num_generations": num_generations, "batch_size": batch_size, "seed": seed}
     ranks = Ranks(policy, distributed)
@@ -235,6 +238,19 @@ def _score(
         tokens = sum(len(completion.ids) for completion in completions)
         scored.append(_Scored(done_row.row_id, values, clipped, tokens, shown))
     return scored
+
+
+def check_dataset(dataset: Any) -> None:
+    """Refuse what has no rows: a `DatasetDict`, a path, a single row.
+
+    Raises:
+        ValueError: If it is one of these.
+    """
+    if isinstance(dataset, Mapping | str) or not isinstance(dataset, Iterable):
+        raise ValueError(
+            f"Got a {type(dataset).__name__} as dataset. Expected a datasets.Dataset or a list of rows: of a "
+            "DatasetDict pass one split, of a file what load_dataset makes of it."
+        )
 
 
 def _check(

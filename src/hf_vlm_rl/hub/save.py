@@ -5,9 +5,10 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
@@ -21,7 +22,7 @@ from ..processing.ids.tokenizer import IdsTokenizer
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.facts import BaseFacts, CardFacts, Curve, RunFacts, StageFacts
+from .cards.facts import BaseFacts, CardFacts, Curve, StageFacts
 from .cards.hyperparameters import shareable
 from .cards.merge import merge
 from .cards.render import draw, render
@@ -30,6 +31,8 @@ from .cards.stored import store, stored
 from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
 
 logger = logging.get_logger(__name__)
+
+_before: WeakKeyDictionary[Any, tuple[StageFacts, ...]] = WeakKeyDictionary()
 
 
 def save_adapter(
@@ -61,8 +64,8 @@ def save_adapter(
         ranks other than 0, which write nothing: [].
 
     Raises:
-        ValueError: If there is no adapter, no trainable weight in that of a trainer, or no processor, the
-            existing card cannot be read,
+        ValueError: If there is no adapter or more than one is active, no trainable weight in that of a
+            trainer, or no processor, the existing card cannot be read,
             `base_model` is no id on the Hub, or a file of the folder that a push would take is a link.
     """
     trainer, model = trainer_and_model(trainer_or_model)
@@ -73,6 +76,12 @@ def save_adapter(
             "and a card would say that it did. Load the adapter with trainable=True and train again, or save "
             "trainer.model, whose card speaks of no training."
         )
+    adapter_name, *others = model.active_adapters
+    if others:
+        raise ValueError(
+            f"Got a model with the active adapters {[adapter_name, *others]}. Expected one: choose it with "
+            "model.set_adapter(name), or join them with model.add_weighted_adapter(...)."
+        )
     base = base_facts(model, base_model, base_revision)
     processing_class = _processing_class(trainer, model, processing_class)
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +89,6 @@ def save_adapter(
     # inside the folder, which may be a disk of its own.
     with tempfile.TemporaryDirectory(dir=folder, prefix=".saving-") as place:
         staged = Path(place)
-        adapter_name = model.active_adapters[0]
         if trainer is not None:
             # Gathers sharded weights. An internal call pushes nothing, whatever the arguments say.
             trainer.save_model(str(staged), _internal_call=True)
@@ -112,11 +120,16 @@ def save_adapter(
             "when it is loaded; after a training, the learning rate was zero or no gradient reached it."
         )
     run = None if trainer is None or not trainer.state.global_step else run_facts(trainer)
-    stages = _earlier_stages(model, adapter_name)
+    config = model.peft_config[adapter_name]
+    stages = _stages_before(trainer, config)
     if trainer is None and (known := earlier_card(folder)) and known.facts and known.facts.run:
         (folder / ARGUMENTS).unlink(missing_ok=True)  # of a training that the card no longer tells of
     card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), stages)
-    _note(folder / CONFIG, model, stages, run)
+    if run is not None:  # also in memory: the next trainer may go on with this model
+        noted = [*stages, StageFacts(run.trainer, run.method, run.steps)]
+        told = {STAGES: [dataclasses.asdict(stage) for stage in noted]}
+        config.auto_mapping = (config.auto_mapping or {}) | told
+    _note(folder / CONFIG, model, config)
     if trainer is not None:
         card.evaluations = card.evaluations or [
             evaluation
@@ -209,23 +222,21 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
     return trainer, model
 
 
-def _earlier_stages(model: Any, name: str) -> tuple[StageFacts, ...]:
-    """The trainings that the config of a loaded adapter tells of."""
-    noted = (model.peft_config[name].auto_mapping or {}).get(STAGES, ())
-    return tuple(StageFacts(**stage) for stage in noted)
+def _stages_before(trainer: Any, config: Any) -> tuple[StageFacts, ...]:
+    """The trainings of an adapter before that of `trainer`, also if that one was saved already."""
+    noted = tuple(StageFacts(**stage) for stage in (config.auto_mapping or {}).get(STAGES, ()))
+    return noted if trainer is None else _before.setdefault(trainer, noted)
 
 
-def _note(path: Path, model: Any, stages: Sequence[StageFacts], run: RunFacts | None) -> None:
+def _note(path: Path, model: Any, config: Any) -> None:
     """Write what an adapter's next loading and next card ask for into its config: its base, its trainings."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    config = model.peft_config[model.active_adapters[0]]
     about = stored.get("auto_mapping") or {}
     # A config of the user's own has none; the base's weights must still be those that were loaded.
     if "base_weights" not in about and not changes_base(config) and stored.get("bias", "none") == "none":
         about |= fingerprint(model.get_base_model())
-    if run is not None:
-        noted = [*stages, StageFacts(run.trainer, run.method, run.steps)]
-        about |= {STAGES: [dataclasses.asdict(stage) for stage in noted]}
+    if stages := (config.auto_mapping or {}).get(STAGES):
+        about |= {STAGES: stages}
     _write_json(path, stored | {"auto_mapping": about or None})
 
 

@@ -129,14 +129,14 @@ class AutoVLMPolicy:
             "merge": merge,
         }
         adapter = find_adapter(source, hub)
-        if adapter is not None:
-            return load_on_base(adapter, load, kwargs, **for_adapters)
-        if named := [key for key, value in for_adapters.items() if value]:
+        if adapter is None and (named := [key for key, value in for_adapters.items() if value]):
             raise ValueError(
                 f"Got {', '.join(named)} for {source!r}, which holds a model and no adapter_config.json. "
                 "These arguments are for adapters."
             )
         try:
+            if adapter is not None:
+                return load_on_base(adapter, load, kwargs, **for_adapters)
             return load(source, hub, kwargs=kwargs)
         except TypeError as error:
             unknown = [key for key in kwargs if f"unexpected keyword argument {key!r}" in str(error)]
@@ -144,7 +144,7 @@ class AutoVLMPolicy:
             if not unknown:
                 raise
             close = difflib.get_close_matches(unknown[0], sorted(known), n=1)
-            meant = f" Did you mean {close[0]!r}?" if close else ""
+            meant = f" Did you mean {close[0]!r}?" if close else " What a config has is set there: config=..."
             raise TypeError(f"from_pretrained got an unknown argument {unknown[0]!r}.{meant}") from error
 
     @classmethod

@@ -145,8 +145,9 @@ def read_config(source: str, located: Mapping[str, Any]) -> dict[str, Any]:
         )
     inside = sorted(str(path.parent) for path in Path(source).glob("*/*config.json"))
     meant = f" Did you mean {inside[-1]!r}?" if inside else ""
+    place = f"Subfolder {located['subfolder']!r} of {source!r}" if located.get("subfolder") else repr(source)
     raise CheckpointError(
-        f"{source!r} has no config.json. Expected a directory that save_pretrained wrote, or a Hub id.{meant}"
+        f"{place} has no config.json. Expected a directory that save_pretrained wrote, or a Hub id.{meant}"
     )
 
 

@@ -41,6 +41,8 @@ def load_policy(
     original = reader_of(config_dict["model_type"])
     kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
+    if isinstance(config, str | os.PathLike):
+        config = load_config(read_config(os.fspath(config), {}), os.fspath(config), {})
     if original:
         checkpoint = original.open_checkpoint(source, config_dict, located)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model

@@ -15,6 +15,7 @@ from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel
 
 from .._ranks import launched_ranks
 from .._retype import Retyped, overriding, retype
+from .._saved_names import SavedNames
 from ..compat import CACHE
 from ..errors import TicketError
 from ..families import VLMFamily
@@ -51,7 +52,6 @@ COUNTED = (
 
 PREDICTED_FROM_PADDING = "a label is predicted from padding: the first token of a left-padded row has one"
 
-
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
@@ -67,7 +67,7 @@ else:
     _StockModel = object
 
 
-class VLMPolicy(Retyped, _StockModel):
+class VLMPolicy(Retyped, SavedNames, _StockModel):
     """Mixed into the causal-LM model; see the module docstring."""
 
     @classmethod

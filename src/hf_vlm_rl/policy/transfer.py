@@ -34,9 +34,7 @@ def download(tensors: Sequence[torch.Tensor | None]) -> list[Any]:
         return [tensor if tensor is None else tensor.cpu() for tensor in tensors]
     together = torch.cat([table.flatten().long() for table in tables]).cpu()
     parts = iter(together.split([table.numel() for table in tables]))
-    return [
-        tensor if tensor is None else next(parts).view(tensor.shape).to(tensor.dtype) for tensor in tensors
-    ]
+    return [each if each is None else next(parts).view(each.shape).to(each.dtype) for each in tensors]
 
 
 def on_host(function: Callable[..., tuple[torch.Tensor, ...]], kwargs: dict[str, Any]) -> list[torch.Tensor]:

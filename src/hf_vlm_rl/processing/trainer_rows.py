@@ -109,6 +109,10 @@ def conversation(
         DataError: If the column is not there or empty.
         ImageError: If images and image blocks differ in number.
     """
+    if not isinstance(row, Mapping):
+        raise DataError(
+            f"a {type(row).__name__}. Expected a dict of TRL's columns, such as prompt and image."
+        )
     messages = row.get(column)
     if not messages:
         raise DataError(

@@ -17,6 +17,7 @@ from transformers.conversion_mapping import (
 )
 from transformers.modeling_outputs import SequenceClassifierOutputWithPast
 
+from .._saved_names import SavedNames
 from ..compat import CACHE
 from ..families import VLMFamily
 from ..policy.trained.lora import lora_config
@@ -33,7 +34,7 @@ else:
     _StockModel = object
 
 
-class VLMScored(_StockModel):
+class VLMScored(SavedNames, _StockModel):
     """Mixed into a family's `PreTrainedModel`: `model`, the backbone, and `score`, a linear head."""
 
     base_model_prefix = "model"

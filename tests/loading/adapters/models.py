@@ -16,8 +16,8 @@ FOUR = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 EIGHT = {"load_in_8bit": True}
 
 
-def write_adapter(policy: Any, directory: Path, processor: bool = False, **options: Any) -> Path:
-    """A random adapter of `policy`, which is changed; `options` as for `lora_config`."""
+def write_model(policy: Any, **options: Any) -> Any:
+    """A random adapter on `policy`; `options` as for `lora_config`."""
     torch.manual_seed(0)
     config = policy.lora_config(**{"r": 4, "init_lora_weights": False} | options)
     model = get_peft_model(policy, config)
@@ -25,7 +25,12 @@ def write_adapter(policy: Any, directory: Path, processor: bool = False, **optio
         for name, weight in model.named_parameters():
             if weight.requires_grad and "lora_" not in name and config.init_lora_weights is False:
                 weight.add_(0.1)  # a module saved whole begins as the base's
-    model.save_pretrained(directory)
+    return model
+
+
+def write_adapter(policy: Any, directory: Path, processor: bool = False, **options: Any) -> Path:
+    """Save a random adapter of `policy`, which is changed; `options` as for `lora_config`."""
+    write_model(policy, **options).save_pretrained(directory)
     if processor:
         policy.processing_class.save_pretrained(directory)
     return directory

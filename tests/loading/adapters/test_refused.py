@@ -186,7 +186,7 @@ def test_the_processor_of_another_model_is_refused(own_adapter, policy_for):
 def test_an_adapter_of_the_prompt_is_refused(policy_for, tmp_path):
     config = PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=2)
     get_peft_model(policy_for("internvl"), config).save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModelError, match=r"PROMPT_TUNING adapter.* such as LoRA"):
+    with pytest.raises(UnsupportedModelError, match=r"PROMPT_TUNING adapter.*LORA.*in place of the ids"):
         load(tmp_path)
 
 

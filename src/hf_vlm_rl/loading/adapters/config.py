@@ -149,7 +149,7 @@ def load_config(folder: Path, source: str) -> "PeftConfig":
         CheckpointError: If the file is damaged, or a field is not listed or is of another type or range.
         UnsupportedModelError: If adapters of its kind, or its task, are not loaded here.
     """
-    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType
+    from peft import PEFT_TYPE_TO_CONFIG_MAPPING, PeftType, PromptLearningConfig
 
     path = folder / CONFIG
     try:
@@ -167,11 +167,12 @@ def load_config(folder: Path, source: str) -> "PeftConfig":
             "download it again or update peft."
         )
     if kind not in FIELDS:
+        of_prompt = issubclass(PEFT_TYPE_TO_CONFIG_MAPPING[PeftType(kind)], PromptLearningConfig)
+        ids = "embeddings of a prompt stand in place of the ids, in which a policy finds its images"
         raise UnsupportedModelError(
-            f"{source!r} is a {kind} adapter. Expected one of the weights, such as LoRA "
-            f"({', '.join(FIELDS)}): those of the prompt put embeddings in place of the ids, in "
-            "which a policy finds its images. Others that you trust: PeftModel.from_pretrained(policy, "
-            "adapter)."
+            f"{source!r} is a {kind} adapter. Expected one of {', '.join(FIELDS)}: "
+            f"{ids if of_prompt else 'what the config of another kind may say is not checked here'}. "
+            "If you trust its files: PeftModel.from_pretrained(policy, adapter)."
         )
     taken = {}
     for field, value in stored.items():

@@ -1,11 +1,13 @@
 """Does an adapter do anything? Serving an adapter that does nothing looks like serving the base."""
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import torch
 from peft import PeftModel
 from peft.tuners.lora import LoraLayer
+from peft.tuners.trainable_tokens import TrainableTokensLayer
 from peft.tuners.tuners_utils import BaseTunerLayer
 from peft.utils.other import ModulesToSaveWrapper
 from PIL import Image
@@ -53,6 +55,17 @@ def check_base(model: Any) -> None:
 def adapters_disabled(model: Any) -> bool:
     """Whether a model runs without its adapters, as inside of `disable_adapter()`."""
     return any(isinstance(module, BaseTunerLayer) and module.disable_adapters for module in model.modules())
+
+
+def tied_layer(model: PeftModel) -> str | None:
+    """The first module under an adapter whose weight another module has, too, as tied embeddings do."""
+    owners = Counter(id(weight) for _, weight in model.named_parameters(remove_duplicate=False))
+    for name, module in model.get_base_model().named_modules():
+        if not isinstance(module, BaseTunerLayer) or isinstance(module, TrainableTokensLayer):
+            continue  # trained tokens are merged into both
+        if owners[id(getattr(module.get_base_layer(), "weight", None))] > 1:
+            return name
+    return None
 
 
 def _changes(module: nn.Module, name: str) -> bool:

@@ -12,6 +12,7 @@ from transformers.utils.peft_utils import find_adapter_config_file
 from ...errors import CheckpointError, UnsupportedModelError
 from ...families.derive_inputs import image_token_id
 from ..location import file_arguments, loaded_commit, read_config
+from .effect import tied_layer
 from .patterns import has_patterns
 from .source import Adapter
 
@@ -38,7 +39,7 @@ def load_on_base(
 
     Raises:
         CheckpointError: If the adapter's files are unusable, its base cannot be found, or both do not
-            fit.
+            fit; with `merge`, if it is on a weight that the base ties to another.
         ValueError: If arguments contradict each other.
     """
     from .attach import attach_adapter
@@ -66,7 +67,18 @@ def load_on_base(
     policy = load(base, hub, kwargs=kwargs, processor_at=adapter.processor()).eval()
     # A caller who names a revision accepts its weights.
     model = attach_adapter(policy, adapter, trainable, hub.get("revision"), base_revision is None)
-    return model.merge_and_unload() if merge else model
+    if not merge:
+        return model
+    if tied := tied_layer(model):
+        raise CheckpointError(
+            f"Got merge=True, and the adapter {adapter.source!r} is on {tied}, whose weight {base!r} uses in "
+            "another module too: merged into it, the adapter would change both. Load it without merge=True."
+        )
+    policy = model.merge_and_unload()
+    # The base is neither what the next adapter is trained on, nor the reference that trainers load.
+    policy.name_or_path = policy.config.name_or_path = f"{base} + {adapter.source}"
+    policy.config._commit_hash = None
+    return policy
 
 
 def check_processor(processor: ProcessorMixin, config: PreTrainedConfig, source: str, base: str) -> None:

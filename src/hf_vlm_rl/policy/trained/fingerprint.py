@@ -1,12 +1,13 @@
 """Some values of a base model's weights, by which a saved adapter recognises its base."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
-WEIGHTS, PLACES = 8, 4  # how many weights, and how many values of each
+PLACES = 4  # of a weight
 DTYPES = {str(dtype)[6:]: dtype for dtype in (torch.float32, torch.bfloat16, torch.float16)}
 ADAPTERS = (".lora_", ".ia3_", ".modules_to_save.")
 
@@ -14,12 +15,14 @@ ADAPTERS = (".lora_", ".ia3_", ".modules_to_save.")
 def fingerprint(model: nn.Module) -> dict[str, Any]:
     """`base_dtype`, and `base_weights`: name of a weight to values at fixed places.
 
-    Weights of adapters and quantised weights are left out. Empty if the weights are spread over ranks.
+    Of layers that are alike, the first. Weights of adapters and quantised weights are left out. Empty if the
+    weights are spread over ranks.
     """
-    weights = sorted(_own_weights(model).items())
-    chosen = dict(weights[(len(weights) - 1) * each // (WEIGHTS - 1)] for each in range(WEIGHTS) if weights)
-    values = {name: _values(weight) for name, weight in chosen.items()}
-    return {"base_dtype": str(weights[0][1].dtype)[6:], "base_weights": values} if weights else {}
+    own = _own_weights(model)
+    # One of each kind: an adapter that was merged may have changed a single one.
+    kinds = {re.sub(r"\d+", "", name): name for name in sorted(own, reverse=True)}
+    values = {name: _values(own[name]) for name in sorted(kinds.values())}
+    return {"base_dtype": str(own[min(own)].dtype)[6:], "base_weights": values} if own else {}
 
 
 def other_weight(model: nn.Module, recorded: Mapping[str, Any]) -> str | None:

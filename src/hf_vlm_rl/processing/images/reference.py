@@ -61,7 +61,8 @@ def parse(value: Any, folder: str = "") -> Reference:
         return {"path": os.path.join(folder, value), "bytes": None}
     if not isinstance(value, str) or not value:
         kind = "an empty string as an image" if value == "" else f"an image of type {type(value).__name__}"
-        raise ImageError(f"Got {kind}. Expected {ACCEPTED}.")
+        none = " A row without an image has images=[]." if value is None else ""
+        raise ImageError(f"Got {kind}. Expected {ACCEPTED}.{none}")
     if is_url(value):
         return {"path": value, "bytes": None}
     scheme, colon, _ = value[:8].partition(":")

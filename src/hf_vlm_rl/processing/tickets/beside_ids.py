@@ -47,10 +47,20 @@ def decode_tickets(pixel_values: object) -> list[tuple[int, int | None]] | None:
     """What `carried` was for `encode_tickets`; None for tensors that it did not make, such as pixels.
 
     Raises:
-        TicketError: If the tensor has the form of tickets, in whole numbers, and is damaged. A change of up
-            to 3 neighbouring bytes of a row is always found, any other is missed with a chance of 2**-32.
+        TicketError: If the tensor has the form of tickets, in whole numbers, and is damaged, or holds tickets
+            in more than two dimensions. A change of up to 3 neighbouring bytes of a row is always found, any
+            other is missed with a chance of 2**-32.
     """
-    if not isinstance(pixel_values, torch.Tensor) or pixel_values.ndim != 2:
+    if not isinstance(pixel_values, torch.Tensor):
+        return None
+    if pixel_values.ndim != 2:
+        own_width = pixel_values.ndim > 2 and pixel_values.numel() and pixel_values.shape[-1] == WIDTH
+        if own_width and _is_right(pixel_values.reshape(-1, WIDTH)[0].tolist()):
+            raise TicketError(
+                f"Got tickets of shape {tuple(pixel_values.shape)}. Expected (images, {WIDTH}): the trainer, "
+                "as OnlineDPOTrainer of TRL 1.12, repeats pixels of a fixed layout. Pass it rows of "
+                "with_tickets and processing_class=policy.tokenizer, or install TRL 1.16."
+            )
         return None
     whole = not pixel_values.is_floating_point()
     if pixel_values.shape[1] != WIDTH:

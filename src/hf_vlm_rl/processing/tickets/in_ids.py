@@ -222,7 +222,8 @@ class TicketCodec:
             "Pass the images to the processing class together with the text (GRPO, DPO: in an "
             "`image`/`images` column), or encode the prompt with encode_prompt; a trainer that hands the "
             "model nothing but ids takes policy.tokenizer and rows of its with_tickets (docs/trainers.md). "
-            "Where there was an image, a length limit may have cut it: raise the trainer's limits."
+            "Where there was an image, a length limit or packing may have cut it: raise the trainer's "
+            "limits, or pack with packing_strategy='bfd'."
         )
 
 

@@ -52,6 +52,15 @@ def test_a_file_of_rows_gives_what_evaluate_gives(
     assert "What is it?" in (out / "result.html").read_text()
 
 
+def test_a_temperature_samples_from_all_tokens_whatever_the_checkpoint_says(rows, checkpoint, tmp_path):
+    path = shutil.copytree(checkpoint("internvl"), tmp_path / "model")
+    (path / "generation_config.json").write_text(json.dumps({"do_sample": True, "top_k": 1, "top_p": 0.001}))
+    sampled = ["--num-generations", "4", "--temperature", "1.5", "--out", str(tmp_path)]
+    assert cli.main(["eval", str(path), str(rows), *OPTIONS, *sampled]) == 0
+    result = EvaluationResult.load(tmp_path / "result.json")
+    assert all(len(set(row.completions)) > 1 for row in result.rows)
+
+
 @pytest.mark.parametrize("form", ["llava", "messages", "mixture"])
 def test_conversations_give_what_trl_s_columns_give(form, rows, checkpoint, tmp_path, capsys):
     folder = rows.parent

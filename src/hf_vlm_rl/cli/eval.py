@@ -56,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num-generations", type=at_least(1), default=1, help="sampled completions per row, for pass@k"
     )
-    parser.add_argument("--temperature", type=positive, help="sample at this temperature")
+    parser.add_argument("--temperature", type=positive, help="sample at it, as GRPOTrainer from all tokens")
     parser.add_argument("--seed", type=at_least(0, SEEDS), default=0, help="of the sampling (default: 0)")
     parser.add_argument("--on-error", choices=("raise", "skip"), default="raise", help="for unusable rows")
     add_dtype(parser)
@@ -147,7 +147,9 @@ def _on_rows(options: argparse.Namespace, functions: list[Callable]) -> "Evaluat
     if options.limit is not None:
         rows = rows.select(range(min(options.limit, len(rows))))
     policy = _policy(options)
-    sampling = {} if options.temperature is None else {"do_sample": True, "temperature": options.temperature}
+    sampling: dict[str, Any] = {}
+    if options.temperature is not None:  # a checkpoint may say top_k=1, as those of Qwen2-VL
+        sampling = {"do_sample": True, "temperature": options.temperature, "top_p": 1.0, "top_k": 0}
     try:
         return evaluate(
             policy,

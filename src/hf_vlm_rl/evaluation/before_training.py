@@ -64,7 +64,8 @@ def headroom(result: EvaluationResult, reward: str | None = None) -> Headroom:
     """Say what a reward can make of a policy that answers as in `result`.
 
     ```python
-    print(headroom(evaluate(policy, selection, reward, num_generations=8, temperature=1.2)))
+    sampling = {"temperature": 1.2, "top_p": 1.0, "top_k": 0}  # as GRPOTrainer samples
+    print(headroom(evaluate(policy, selection, reward, num_generations=8, **sampling)))
     ```
 
     Args:

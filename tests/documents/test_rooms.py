@@ -29,7 +29,7 @@ LAZY = [name for name in PACKAGES if "loaded_on_use" in ast.dump(modules()[name]
 MOST_LINES, MEDIAN_LINES = 400, 150
 
 # Lines that a room may have. Who needs more takes something away first; what an issue adds, it adds here.
-BUDGETS = {".": 34_244, "policy": 6_000, "policy/sharing": 1_502, "front": 1_322}
+BUDGETS = {".": 34_254, "policy": 6_000, "policy/sharing": 1_502, "front": 1_322}
 
 
 def test_every_room_has_a_place_in_the_order():

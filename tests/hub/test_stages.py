@@ -83,6 +83,15 @@ def test_trainings_in_one_process_add_up_as_well(policy_for, tmp_path):
     assert said in (tmp_path / "dpo" / "README.md").read_text()
     both = "trained by `GRPOTrainer` (2 steps), then by `DPOTrainer` (1 steps)."
     assert both in (tmp_path / "model" / "README.md").read_text()
+    save_adapter(first, tmp_path / "again")
+    save_adapter(second.model, tmp_path / "model")
+    assert both in (tmp_path / "model" / "README.md").read_text()
+    # PEFT keeps the caller's config, which may serve another adapter.
+    other = policy_for("internvl")
+    fresh = dpo(other, preferences("internvl"), tmp_path / "third", peft=config, max_steps=1)
+    fresh.train()
+    save_adapter(fresh, tmp_path / "fresh")
+    assert "the same adapter was trained" not in (tmp_path / "fresh" / "README.md").read_text()
 
 
 def test_of_two_active_adapters_none_is_lost_in_silence(policy_for, tmp_path):

@@ -5,10 +5,10 @@ import dataclasses
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import yaml
 from huggingface_hub import eval_result_entries_to_yaml
@@ -22,7 +22,7 @@ from ..processing.ids.tokenizer import IdsTokenizer
 from .base_model import base_facts
 from .cards.adapter_facts import adapter_facts
 from .cards.card import AdapterCardData
-from .cards.facts import BaseFacts, CardFacts, Curve, StageFacts
+from .cards.facts import BaseFacts, CardFacts, Curve, RunFacts, StageFacts
 from .cards.hyperparameters import shareable
 from .cards.merge import merge
 from .cards.render import draw, render
@@ -32,7 +32,8 @@ from .files import ARGUMENTS, CARD, CURVE, RESULTS, pushable
 
 logger = logging.get_logger(__name__)
 
-_before: WeakKeyDictionary[Any, tuple[StageFacts, ...]] = WeakKeyDictionary()
+# The trainings of this process that were saved: of a model's adapters, by name, each with its trainer.
+_saved: WeakKeyDictionary[Any, dict[str, list[tuple[ref, StageFacts]]]] = WeakKeyDictionary()
 
 
 def save_adapter(
@@ -120,16 +121,11 @@ def save_adapter(
             "when it is loaded; after a training, the learning rate was zero or no gradient reached it."
         )
     run = None if trainer is None or not trainer.state.global_step else run_facts(trainer)
-    config = model.peft_config[adapter_name]
-    stages = _stages_before(trainer, config)
+    stages = _stages_before(model, adapter_name, trainer, run)
     if trainer is None and (known := earlier_card(folder)) and known.facts and known.facts.run:
         (folder / ARGUMENTS).unlink(missing_ok=True)  # of a training that the card no longer tells of
     card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), stages)
-    if run is not None:  # also in memory: the next trainer may go on with this model
-        noted = [*stages, StageFacts(run.trainer, run.method, run.steps)]
-        told = {STAGES: [dataclasses.asdict(stage) for stage in noted]}
-        config.auto_mapping = (config.auto_mapping or {}) | told
-    _note(folder / CONFIG, model, config)
+    _note(folder / CONFIG, model, [*stages, *_stage(run)])
     if trainer is not None:
         card.evaluations = card.evaluations or [
             evaluation
@@ -222,21 +218,33 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
     return trainer, model
 
 
-def _stages_before(trainer: Any, config: Any) -> tuple[StageFacts, ...]:
-    """The trainings of an adapter before that of `trainer`, also if that one was saved already."""
-    noted = tuple(StageFacts(**stage) for stage in (config.auto_mapping or {}).get(STAGES, ()))
-    return noted if trainer is None else _before.setdefault(trainer, noted)
+def _stage(run: RunFacts | None) -> list[StageFacts]:
+    return [] if run is None else [StageFacts(run.trainer, run.method, run.steps)]
 
 
-def _note(path: Path, model: Any, config: Any) -> None:
+def _stages_before(
+    model: Any, adapter_name: str, trainer: Any, run: RunFacts | None
+) -> tuple[StageFacts, ...]:
+    """The trainings of an adapter before that of `trainer`, whose own is kept for trainers that go on."""
+    noted = (model.peft_config[adapter_name].auto_mapping or {}).get(STAGES, ())
+    saved = _saved.setdefault(model, {}).setdefault(adapter_name, [])
+    places = (place for place, (of, _) in enumerate(saved) if trainer is not None and of() is trainer)
+    own = next(places, len(saved))
+    if run is not None:
+        saved[own : own + 1] = [(ref(trainer), stage) for stage in _stage(run)]
+    return (*(StageFacts(**stage) for stage in noted), *(stage for _, stage in saved[:own]))
+
+
+def _note(path: Path, model: Any, stages: Sequence[StageFacts]) -> None:
     """Write what an adapter's next loading and next card ask for into its config: its base, its trainings."""
     stored = json.loads(path.read_text(encoding="utf-8"))
+    config = model.peft_config[model.active_adapters[0]]
     about = stored.get("auto_mapping") or {}
     # A config of the user's own has none; the base's weights must still be those that were loaded.
     if "base_weights" not in about and not changes_base(config) and stored.get("bias", "none") == "none":
         about |= fingerprint(model.get_base_model())
-    if stages := (config.auto_mapping or {}).get(STAGES):
-        about |= {STAGES: stages}
+    if stages:
+        about |= {STAGES: [dataclasses.asdict(stage) for stage in stages]}
     _write_json(path, stored | {"auto_mapping": about or None})
 
 

@@ -42,7 +42,9 @@ def load_policy(
     kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
     if isinstance(config, str | os.PathLike):
-        config = load_config(read_config(os.fspath(config), {}), os.fspath(config), {})
+        elsewhere = {key: value for key, value in hub.items() if key not in ("revision", "subfolder")}
+        stored = read_config(os.fspath(config), file_arguments(elsewhere))
+        config = load_config(stored, os.fspath(config), elsewhere)
     if original:
         checkpoint = original.open_checkpoint(source, config_dict, located)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model

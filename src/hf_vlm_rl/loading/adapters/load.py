@@ -76,7 +76,7 @@ def load_on_base(
         )
     policy = model.merge_and_unload()
     # The base is neither what the next adapter is trained on, nor the reference that trainers load.
-    policy.name_or_path = policy.config.name_or_path = f"{base} + {adapter.source}"
+    policy.name_or_path = policy.config.name_or_path = ""
     policy.config._commit_hash = None
     return policy
 

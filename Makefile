@@ -14,6 +14,9 @@ MIDDLE = .lanes/middle
 SETS = src/hf_vlm_rl/constraints
 NEXT = .lanes/next
 SITE = .lanes/site
+# `$(EXTRA) docs`: what an extra of pyproject.toml asks for, a line each.
+EXTRA = $(PYTHON) -c "import sys, tomllib; extras = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+	print(*extras['optional-dependencies'][sys.argv[1]], sep='\n')"
 # Two workers with a thread each: tiny models gain nothing from more threads.
 OPTIONS = -q -n 2 --durations=20 --seed $(SEED)
 PYTEST = HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(OPTIONS)
@@ -88,7 +91,9 @@ $(DEEPSPEED)/.installed: $(VENV)/.installed
 # lmms-eval with what it imports for tasks of images alone; all of its packages would take gigabytes.
 $(LMMS)/.installed: $(VENV)/.installed
 	rm -rf $(LMMS)
-	$(BIN)/python -m pip install -q --no-deps --target $(LMMS) lmms-eval 'filelock<4.3' colorama evaluate loguru lxml portalocker \
+	mkdir -p $(LMMS)
+	$(EXTRA) lmms > $(LMMS)/lmms.txt
+	$(BIN)/python -m pip install -q --no-deps --target $(LMMS) -r $(LMMS)/lmms.txt colorama evaluate loguru lxml portalocker \
 		pytz sacrebleu tabulate tenacity
 	touch $@
 
@@ -255,7 +260,7 @@ gpu: install
 $(SITE)/.installed: pyproject.toml
 	rm -rf $(SITE)
 	$(PYTHON) -m venv $(SITE)
-	$(PYTHON) -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['docs'], sep='\n')" > $(SITE)/docs.txt
+	$(EXTRA) docs > $(SITE)/docs.txt
 	$(SITE)/bin/python -m pip install -q -r $(SITE)/docs.txt
 	touch $@
 

@@ -23,9 +23,7 @@ class SavedNames(_StockModel):
     warning is all that says so. Goes when they translate the names.
     """
 
-    def load_state_dict(
-        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
-    ) -> Any:
+    def load_state_dict(self, state_dict: Mapping, strict: bool = True, assign: bool = False) -> Any:
         """As stock; with `strict=False`, names that `save_pretrained` writes are the model's own, too.
 
         Raises:
@@ -45,9 +43,8 @@ class SavedNames(_StockModel):
         renamed = {name: names.get(id(weight)) for name, weight in written.items()}
         joined = [name for name in saved if name in renamed and renamed[name] is None]
         # A policy that was loaded from the checkpoint has them already.
-        if others := [
-            name for name in joined if not torch.equal(saved[name].to(written[name]), written[name])
-        ]:
+        others = [name for name in joined if not torch.equal(saved[name].to(written[name]), written[name])]
+        if others:
             raise CheckpointError(
                 f"Got {len(others)} weights under names such as {others[0]!r}, which a model that exists "
                 "cannot take: save_pretrained has cut or joined them. Make the trainer with the policy that "

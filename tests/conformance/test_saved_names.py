@@ -2,11 +2,11 @@
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from hf_vlm_rl import AutoVLMPolicy, CheckpointError
 
 from .every import CLAIMED
+from .saved import assert_same_weights, saved_with_other_weights
 
 # `save_pretrained` cuts or joins some of their weights, of experts for one.
 CONVERTED = (
@@ -18,13 +18,7 @@ CONVERTED = (
 
 @pytest.mark.parametrize("model_type", CLAIMED)
 def test_a_policy_that_exists_takes_what_was_saved(model_type, checkpoint, tmp_path):
-    saved = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
-    with torch.no_grad():
-        for weight in saved.parameters():
-            weight.add_(0.5)
-    saved.save_pretrained(tmp_path)
-    saved.processing_class.save_pretrained(tmp_path)
-    weights = load_file(tmp_path / "model.safetensors")
+    saved, weights = saved_with_other_weights(AutoVLMPolicy, checkpoint(model_type), tmp_path)
     policy = AutoVLMPolicy.from_pretrained(checkpoint(model_type), dtype="float32")
     if model_type in CONVERTED:
         with pytest.raises(
@@ -34,8 +28,7 @@ def test_a_policy_that_exists_takes_what_was_saved(model_type, checkpoint, tmp_p
         policy = AutoVLMPolicy.from_pretrained(tmp_path, dtype="float32")
     result = policy.load_state_dict(weights, strict=False)
     assert result.unexpected_keys == []
-    expected = dict(saved.named_parameters())
-    assert all(torch.equal(weight, expected[name]) for name, weight in policy.named_parameters())
+    assert_same_weights(policy, saved)
 
 
 def test_names_that_nobody_writes_are_left_to_stock(checkpoint):

@@ -15,13 +15,22 @@ pytestmark = pytest.mark.trl
 
 
 @pytest.fixture
-def first(policy_for, tmp_path):
-    """The folder of an adapter after two steps of GRPO."""
-    policy = policy_for("internvl")
-    config = policy.lora_config(r=4, init_lora_weights=False)
-    trainer = grpo(policy, mixture("internvl"), tmp_path / "first", peft=config, max_steps=2)
+def config(policy_for):
+    return policy_for("internvl").lora_config(r=4, init_lora_weights=False)
+
+
+@pytest.fixture
+def trained(policy_for, config, tmp_path):
+    """A GRPOTrainer after two steps, with its adapter in the folder "grpo"."""
+    trainer = grpo(policy_for("internvl"), mixture("internvl"), tmp_path / "first", peft=config, max_steps=2)
     trainer.train()
     save_adapter(trainer, tmp_path / "grpo")
+    return trainer
+
+
+@pytest.fixture
+def first(trained, tmp_path):
+    """The folder of an adapter after two steps of GRPO."""
     return tmp_path / "grpo"
 
 
@@ -67,13 +76,8 @@ def test_trainings_of_one_adapter_add_up(first, tmp_path):
     assert "was trained by `GRPOTrainer` (2 steps), then by `DPOTrainer` (1 steps)." in card
 
 
-def test_trainings_in_one_process_add_up_as_well(policy_for, tmp_path):
-    policy = policy_for("internvl")
-    config = policy.lora_config(r=4, init_lora_weights=False)
-    first = grpo(policy, mixture("internvl"), tmp_path / "first", peft=config, max_steps=2)
-    first.train()
-    save_adapter(first, tmp_path / "grpo")
-    second = dpo(first.model, preferences("internvl"), tmp_path / "second", max_steps=1)
+def test_trainings_in_one_process_add_up_as_well(trained, config, policy_for, tmp_path):
+    second = dpo(trained.model, preferences("internvl"), tmp_path / "second", max_steps=1)
     second.train()
     for _ in range(2):
         save_adapter(second, tmp_path / "dpo")
@@ -83,12 +87,11 @@ def test_trainings_in_one_process_add_up_as_well(policy_for, tmp_path):
     assert said in (tmp_path / "dpo" / "README.md").read_text()
     both = "trained by `GRPOTrainer` (2 steps), then by `DPOTrainer` (1 steps)."
     assert both in (tmp_path / "model" / "README.md").read_text()
-    save_adapter(first, tmp_path / "again")
+    save_adapter(trained, tmp_path / "again")
     save_adapter(second.model, tmp_path / "model")
     assert both in (tmp_path / "model" / "README.md").read_text()
     # PEFT keeps the caller's config, which may serve another adapter.
-    other = policy_for("internvl")
-    fresh = dpo(other, preferences("internvl"), tmp_path / "third", peft=config, max_steps=1)
+    fresh = dpo(policy_for("internvl"), preferences("internvl"), tmp_path / "third", peft=config, max_steps=1)
     fresh.train()
     save_adapter(fresh, tmp_path / "fresh")
     assert "the same adapter was trained" not in (tmp_path / "fresh" / "README.md").read_text()

@@ -12,6 +12,7 @@ from trl.experimental.utils import get_reward
 from hf_vlm_rl import AutoVLMRewardModel, AutoVLMValueModel
 from hf_vlm_rl.errors import CheckpointError, UnsupportedModelError
 from tests.conformance.cases import ALL, mixture, native, one_image, two_images
+from tests.conformance.saved import assert_same_weights, saved_with_other_weights
 from tests.scoring.runs import TWO, ppo, rows_of
 
 pytestmark = pytest.mark.ppo
@@ -37,16 +38,11 @@ def assert_equal(found, expected):
 
 @pytest.mark.parametrize("family", TWO)
 def test_a_trainer_that_resumes_finds_its_saved_names(family, checkpoint, tmp_path):
-    saved = AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32")
-    with torch.no_grad():
-        for weight in saved.parameters():
-            weight.add_(0.5)
-    saved.save_pretrained(tmp_path)
+    saved, weights = saved_with_other_weights(AutoVLMRewardModel, checkpoint(family), tmp_path)
     model = AutoVLMRewardModel.from_pretrained(checkpoint(family), dtype="float32")
-    result = model.load_state_dict(load_file(tmp_path / "model.safetensors"), strict=False)
+    result = model.load_state_dict(weights, strict=False)
     assert (result.missing_keys, result.unexpected_keys) == ([], [])
-    expected = dict(saved.named_parameters())
-    assert all(torch.equal(weight, expected[name]) for name, weight in model.named_parameters())
+    assert_same_weights(model, saved)
 
 
 @pytest.mark.parametrize("family", ALL)

@@ -1,7 +1,7 @@
 """From encoded prompts to completions, in batches of rows of similar length."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -50,8 +50,7 @@ def complete(
 
 def warn_of_equal_samples(policy: Any, options: Mapping[str, Any]) -> None:
     """Warn if several completions of a prompt will hardly differ, as by the checkpoint of Qwen2-VL."""
-    config = options.get("generation_config") or policy.generation_config
-    used = {name: options.get(name, getattr(config, name)) for name in NO_SAMPLING}
+    used = _used(policy, options, NO_SAMPLING)
     cold = any(used[name] is not None and used[name] < 0.1 for name in ("temperature", "top_p"))
     if cold or used["top_k"] == 1:
         warnings.warn(
@@ -59,6 +58,12 @@ def warn_of_equal_samples(policy: Any, options: Mapping[str, Any]) -> None:
             "checkpoint says so, pass what GRPOTrainer samples with: temperature=1.0, top_p=1.0, top_k=0.",
             stacklevel=3,
         )
+
+
+def _used(policy: Any, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Settings of `generate`: what was passed, or else what the generation config says."""
+    config = options.get("generation_config") or policy.generation_config
+    return {name: options.get(name, getattr(config, name)) for name in names}
 
 
 @contextmanager
@@ -85,11 +90,10 @@ def _batch(policy: Any, prompts: list[Encoded], options: Mapping[str, Any]) -> l
     length = inputs["input_ids"].shape[1]
     output = policy.generate(**inputs.to(policy.device), **options)
     sequences = output if isinstance(output, torch.Tensor) else output.sequences
-    config = options.get("generation_config") or policy.generation_config
-    asked = {name: options.get(name, getattr(config, name)) for name in ("eos_token_id", "pad_token_id")}
-    ends = _listed(processing.eos_token_id if asked["eos_token_id"] is None else asked["eos_token_id"])
-    stops = _listed(options.get("stop_strings", config.stop_strings))
-    completions = [_cut(row, ends, asked["pad_token_id"]) for row in sequences[:, length:].tolist()]
+    used = _used(policy, options, ("eos_token_id", "pad_token_id", "stop_strings"))
+    ends = _listed(processing.eos_token_id if used["eos_token_id"] is None else used["eos_token_id"])
+    stops = _listed(used["stop_strings"])
+    completions = [_cut(row, ends, used["pad_token_id"]) for row in sequences[:, length:].tolist()]
     texts = processing.batch_decode([ids for ids, _ in completions], skip_special_tokens=True)
     return [
         Completion(text, ids, longest and not any(stop in text for stop in stops))

@@ -121,11 +121,12 @@ def save_adapter(
             "when it is loaded; after a training, the learning rate was zero or no gradient reached it."
         )
     run = None if trainer is None or not trainer.state.global_step else run_facts(trainer)
-    stages = _stages_before(model, adapter_name, trainer, run)
+    stages = _stages(model, adapter_name, trainer, run)
+    earlier = stages if run is None else stages[:-1]
     if trainer is None and (known := earlier_card(folder)) and known.facts and known.facts.run:
         (folder / ARGUMENTS).unlink(missing_ok=True)  # of a training that the card no longer tells of
-    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), stages)
-    _note(folder / CONFIG, model, [*stages, *_stage(run)])
+    card.facts = CardFacts(base, adapter_facts(folder, model), run, versions(), earlier)
+    _note(folder / CONFIG, model, stages)
     if trainer is not None:
         card.evaluations = card.evaluations or [
             evaluation
@@ -218,21 +219,16 @@ def trainer_and_model(trainer_or_model: Any) -> tuple[Any, Any]:
     return trainer, model
 
 
-def _stage(run: RunFacts | None) -> list[StageFacts]:
-    return [] if run is None else [StageFacts(run.trainer, run.method, run.steps)]
-
-
-def _stages_before(
-    model: Any, adapter_name: str, trainer: Any, run: RunFacts | None
-) -> tuple[StageFacts, ...]:
-    """The trainings of an adapter before that of `trainer`, whose own is kept for trainers that go on."""
+def _stages(model: Any, adapter_name: str, trainer: Any, run: RunFacts | None) -> tuple[StageFacts, ...]:
+    """The trainings of an adapter up to `run`, that of `trainer`, which is kept for trainers that go on."""
     noted = (model.peft_config[adapter_name].auto_mapping or {}).get(STAGES, ())
     saved = _saved.setdefault(model, {}).setdefault(adapter_name, [])
     places = (place for place, (of, _) in enumerate(saved) if trainer is not None and of() is trainer)
-    own = next(places, len(saved))
+    end = next(places, len(saved))
     if run is not None:
-        saved[own : own + 1] = [(ref(trainer), stage) for stage in _stage(run)]
-    return (*(StageFacts(**stage) for stage in noted), *(stage for _, stage in saved[:own]))
+        saved[end : end + 1] = [(ref(trainer), StageFacts(run.trainer, run.method, run.steps))]
+        end += 1
+    return (*(StageFacts(**stage) for stage in noted), *(stage for _, stage in saved[:end]))
 
 
 def _note(path: Path, model: Any, stages: Sequence[StageFacts]) -> None:

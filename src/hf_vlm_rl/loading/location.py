@@ -107,6 +107,11 @@ def _is_on_hub(source: str, located: dict[str, Any]) -> bool:
     return not located.get("local_files_only") and hub_has(source, "model", located.get("token"))
 
 
+def elsewhere(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of `HUB_ARGUMENTS` that also hold for another repository, as that of an adapter's base."""
+    return {key: value for key, value in arguments.items() if key not in ("revision", "subfolder")}
+
+
 def file_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of `HUB_ARGUMENTS` that say where a single file is."""
     return {key: arguments[key] for key in HUB_ARGUMENTS if key in arguments and key != "trust_remote_code"}

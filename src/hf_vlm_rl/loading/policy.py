@@ -17,7 +17,7 @@ from ..processing.make import make_processing_class
 from ..processing.tokenizer import VLMTokenizer
 from .adapters import check_processor
 from .formats import reader_of
-from .location import file_arguments, loaded_commit, read_config
+from .location import elsewhere, file_arguments, loaded_commit, read_config
 from .quantization import decoder_only, finish_quantised
 from .self_check import check_family
 from .stock import complete_family, load_complete, load_config, load_processor, skeleton
@@ -42,9 +42,8 @@ def load_policy(
     kwargs = dict(kwargs)
     config = kwargs.pop("config", None)
     if isinstance(config, str | os.PathLike):
-        elsewhere = {key: value for key, value in hub.items() if key not in ("revision", "subfolder")}
-        stored = read_config(os.fspath(config), file_arguments(elsewhere))
-        config = load_config(stored, os.fspath(config), elsewhere)
+        place, at = os.fspath(config), elsewhere(hub)
+        config = load_config(read_config(place, file_arguments(at)), place, at)
     if original:
         checkpoint = original.open_checkpoint(source, config_dict, located)
         config, processor, load = config or checkpoint.config, checkpoint.processor, checkpoint.load_model

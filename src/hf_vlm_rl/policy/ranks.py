@@ -21,9 +21,9 @@ def is_sharded(module: nn.Module) -> bool:
     from torch.distributed.fsdp import FullyShardedDataParallel
     from torch.distributed.tensor import DTensor
 
-    wrapped = any(isinstance(part, FullyShardedDataParallel) for part in module.modules())
     # DeepSpeed marks the parameters that ZeRO-3 partitions.
-    return wrapped or any(isinstance(p, DTensor) or hasattr(p, "ds_id") for p in module.parameters())
+    split = any(isinstance(p, DTensor) or hasattr(p, "ds_id") for p in module.parameters())
+    return split or any(isinstance(part, FullyShardedDataParallel) for part in module.modules())
 
 
 def gradients_awaited(backbone: nn.Module, language: str) -> bool:

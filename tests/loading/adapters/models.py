@@ -16,7 +16,7 @@ FOUR = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4"}
 EIGHT = {"load_in_8bit": True}
 
 
-def write_model(policy: Any, **options: Any) -> Any:
+def random_adapter(policy: Any, **options: Any) -> Any:
     """A random adapter on `policy`; `options` as for `lora_config`."""
     torch.manual_seed(0)
     config = policy.lora_config(**{"r": 4, "init_lora_weights": False} | options)
@@ -30,7 +30,7 @@ def write_model(policy: Any, **options: Any) -> Any:
 
 def write_adapter(policy: Any, directory: Path, processor: bool = False, **options: Any) -> Path:
     """Save a random adapter of `policy`, which is changed; `options` as for `lora_config`."""
-    write_model(policy, **options).save_pretrained(directory)
+    random_adapter(policy, **options).save_pretrained(directory)
     if processor:
         policy.processing_class.save_pretrained(directory)
     return directory

@@ -13,7 +13,7 @@ from hf_vlm_rl import AutoVLMPolicy, CheckpointError
 from hf_vlm_rl.families.tiny import write_checkpoint
 from hf_vlm_rl.hub import save_adapter
 
-from .models import FOUR, logits, quantised, write_adapter, write_model
+from .models import FOUR, logits, quantised, random_adapter, write_adapter
 from .test_reload import edit, load
 
 
@@ -67,7 +67,7 @@ def test_an_adapter_of_a_merged_policy_is_none_of_the_base(target, checkpoint, t
     policy = AutoVLMPolicy.from_pretrained(checkpoint("internvl"), dtype="float32")
     first = write_adapter(policy, tmp_path / "first", target=[target])
     merged = load(first, merge=True)
-    second = save_adapter(write_model(merged, target=["v_proj"]), tmp_path / "second")[0].parent
+    second = save_adapter(random_adapter(merged, target=["v_proj"]), tmp_path / "second")[0].parent
     with pytest.raises(CheckpointError, match=r"names no base model\. Say which one it was"):
         load(second)
     assert "base_model:" not in (second / "README.md").read_text()

@@ -14,10 +14,13 @@ from torch import distributed
 OVERRIDES = ("--mixed_precision", "no", "--num_processes")
 # torchrun's options, read also by `accelerate launch`. The rendezvous binds its port and keeps it: one that
 # is looked up first and passed on may be taken by another test in between.
-RENDEZVOUS = {"PET_STANDALONE": "1", "PET_LOCAL_ADDR": "127.0.0.1"}
-# By default, ranks that torchrun has started anew write their addresses into the store of those before them.
-# One that is faster than its peer reads the address of a process that has ended: "Connection refused".
-RENDEZVOUS |= {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+RENDEZVOUS = {
+    "PET_STANDALONE": "1",
+    "PET_LOCAL_ADDR": "127.0.0.1",
+    # By default, ranks that torchrun has started anew write their addresses into the store of those before
+    # them. One that is faster than its peer reads the address of an ended process: "Connection refused".
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1",
+}
 SECONDS_TO_END = 30
 
 

@@ -12,7 +12,7 @@ from transformers.utils import cached_file, logging
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ...errors import CheckpointError
-from ..location import HUB_ID, check_location, file_arguments
+from ..location import HUB_ID, check_location, elsewhere, file_arguments
 from .config import largest_rank, load_config
 from .files import CONFIG, PICKLED, PROCESSOR, PROCESSOR_CONFIGS, WEIGHTS, read_shapes
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 logger = logging.get_logger(__name__)
 
 DOWNLOAD_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token")
-ADAPTER_ONLY = ("revision", "subfolder")  # Hub arguments that say nothing about the base
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class Adapter:
         base = os.fspath(base_model) if base_model is not None else self._recorded_base(recorded)
         if base_revision is None and base == recorded:
             base_revision = self.config.revision
-        hub = {key: value for key, value in self.hub.items() if key not in ADAPTER_ONLY}
+        hub = elsewhere(self.hub)
         return base, hub if base_revision is None else hub | {"revision": base_revision}
 
     def processor(self) -> tuple[str, Mapping[str, Any]] | None:

@@ -13,7 +13,7 @@ from torch import nn
 
 from hf_vlm_rl import AutoVLMPolicy
 from hf_vlm_rl.families.tiny import FAMILIES
-from tests.conformance.cases import one_image, tickets
+from tests.conformance.cases import one_image
 from tests.processing.prompts import CAT, user
 
 PROJECTED = ("internvl", "qwen2_5_vl", "qwen3_vl", "llava", "gemma3", "idefics3")
@@ -144,7 +144,8 @@ assert report["not_shared"] == {} and report["tokens_computed"] < report["tokens
 def test_a_policy_that_another_process_loads_shares_prompts(policy_for, tmp_path):
     policy = policy_for("internvl")
     policy.base_model.sharing.mode = True
-    batch = dict(tickets(policy.processing_class, [one_image(), one_image()]))
+    rows = [policy.processing_class.encode_prompt(one_image()) for _ in range(2)]  # keeps images on disk
+    batch = dict(policy.processing_class.pad(rows, return_tensors="pt"))
     torch.save((policy, batch), tmp_path / "policy.pt")
     subprocess.run([sys.executable, "-c", SHARES, str(tmp_path / "policy.pt")], check=True)
 
